@@ -78,7 +78,7 @@ def given_folders(a, scratch, length):
 
 
 def alive_rows(a, folder, length):
-    """What a decode step after one text of `length` tokens reads, by `lazy sinks --measures decode`: alive pairs, keys
+    """Returns what a decode step after `length` tokens reads (from `lazy sinks --measures decode`): alive pairs, keys
     that are alive for some head of a group, and bytes of K and V without and with skipping rows of V."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "sinks.json"

@@ -14,9 +14,9 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
-#include "model/cache_steps.h"
 #include "model/device.h"
 #include "model/forward_options.h"
+#include "model/graphed_state_runner.h"
 #include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/own_stream.h"
@@ -83,7 +83,7 @@ class MeasureInputs {
     ids_ = at::randint(0, model_.config().vocab_size, {batch, length}, at::TensorOptions(at::kLong)).to(device_);
     labels_ = at::roll(ids_, -1, 1);
     cache_ = {};
-    steps_ = std::make_unique<CacheSteps>(model_, device_.is_cuda());
+    steps_ = std::make_unique<GraphedStateRunner>(model_, device_.is_cuda());
   }
 
   // Runs one forward and backward pass.
@@ -126,7 +126,7 @@ class MeasureInputs {
   int64_t tokens_;
   at::Tensor ids_, labels_;
   KVCache cache_;
-  std::unique_ptr<CacheSteps> steps_;
+  std::unique_ptr<GraphedStateRunner> steps_;
 };
 
 nlohmann::json measure(MeasureInputs& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which change removes the attention sink of a pretrained model? One short training per variant.
+"""Tests which change removes the attention sink of a pretrained model. Every variant gets one short training.
 
     lazy data prepare TEXT --tokenizer DIR --output corpus
     PYTHONPATH=python python benchmarks/remove_sink.py --model DIR --corpus corpus --json out.json --variants lazy,null
@@ -42,12 +42,12 @@ import lazy_attention  # noqa: E402
 from lazy_lab.plan import shard_ids  # noqa: E402
 
 SHIFTS = {"lazy": -1.0, "null": -1.0, "gate": -1.0, "constant": -0.02}
-NULL_RATE = 300  # times --lr
+NULL_RATE = 300  # learning rate of the null logit as a multiple of --lr
 PADDED = 128  # head size of queries and keys with the null key's dimension
 
 
 class HeadParameters(nn.Module):
-    """What a variant adds to one attention layer, in fp32."""
+    """The parameters that a variant adds to one attention layer, in fp32."""
 
     def __init__(self, variant, heads, head_dim, hidden):
         super().__init__()
@@ -86,7 +86,7 @@ class HeadParameters(nn.Module):
 
     @torch.no_grad()
     def weights(self, q_LHD, k_LGD, scale):
-        """Weights (heads, queries, null key + keys) by the definition; the null key's column is zero without one."""
+        """Returns the weights (heads, queries, null key + keys) by the definition; the null column may be zero."""
         length, heads = q_LHD.shape[:2]
         k_LHD = k_LGD.repeat_interleave(heads // k_LGD.shape[1], 1)
         s = torch.einsum("lhd,khd->hlk", q_LHD.float(), k_LHD.float()) * scale
@@ -224,11 +224,11 @@ def main():
     p.add_argument("--corpus", type=Path, required=True)
     p.add_argument("--variants", default="softmax,lazy,constant,null,softmax-null,gate")
     p.add_argument("--tokens", type=int, default=30_000_000)
-    p.add_argument("--heldout", type=int, default=524_288, help="held-out tokens of the loss")
-    p.add_argument("--samples", type=int, default=16, help="held-out sequences of the attention weights")
+    p.add_argument("--heldout", type=int, default=524_288, help="number of held-out tokens for the loss")
+    p.add_argument("--samples", type=int, default=16, help="number of held-out sequences for the attention weights")
     p.add_argument("--seq-len", type=int, default=2048)
     p.add_argument("--batch-tokens", type=int, default=131_072)
-    p.add_argument("--micro-batch", type=int, default=16, help="sequences per forward pass")
+    p.add_argument("--micro-batch", type=int, default=16, help="number of sequences per forward pass")
     p.add_argument("--lr", type=float, default=3e-4)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--device", default="cuda", choices=("cuda", "cpu"))

@@ -4,7 +4,7 @@
     python scripts/lint_prose.py [PATH ...]          every finding, with the advice
     python scripts/lint_prose.py --summary           findings per directory
     python scripts/lint_prose.py --check             fails if a directory has more than prose_findings.json allows
-    python scripts/lint_prose.py --update            writes prose_findings.json (after findings were mended)
+    python scripts/lint_prose.py --update            writes prose_findings.json (after findings were fixed)
     python scripts/lint_prose.py --sample 60 --kind comments --seed 1     random texts with their context, for a reader
 
 A text is a comment, a string literal of several words (messages and help), or a paragraph of a Markdown page outside of
@@ -35,7 +35,7 @@ SHARES = (
     "token row layer head step second sequence text prompt task query key rank GPU page line file sample block warp "
     "thread tile word document position group batch request"
 ).split()
-# Pattern and advice. Texts are searched without regard to case.
+# Pairs of a pattern and its advice. The patterns are matched case-insensitively.
 PATTERNS = [
     (
         r"(?:^|[.:;,(]\s+|\b(?:of|for|by|than|and|or)\s+)who\s+(?!(?:is|are)\s+who\b)[a-z]+(?![^.]*\?)",
@@ -64,7 +64,7 @@ Text = collections.namedtuple("Text", "path line kind text")
 
 
 def native_texts(path, source):
-    """Comments (neighbouring lines joined) and string literals of several words (adjacent ones joined)."""
+    """Yields comments and string literals of several words. Adjacent comment lines and literals are joined."""
     comment, start = [], 0
     literal, literal_start = [], 0
     lines = source.split("\n")

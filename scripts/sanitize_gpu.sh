@@ -17,7 +17,7 @@ if [ ! -x "$sanitizer" ]; then
 fi
 
 # Columns: name, test binary, gtest filter. The slowest entries come first.
-lists='step-recurrences mixer_tests Mixers/CacheStepsOf.*
+lists='step-recurrences mixer_tests Mixers/GraphedStateRunnerOf.*
 hopper attention_tests Hopper/Cuda.*bfloat16*_63:Hopper/Cuda.*float16_elastic_1:All/CudaKernels.One*hopper
 hopper-700 attention_tests All/CudaKernels.DefaultRuns*hopper
 recurrence mixer_tests RecurrenceKernels.PackedDocuments_AreIndependent:RecurrenceKernels.Results_AreBitwiseReproducible
@@ -41,8 +41,8 @@ swiglu-rope ops_tests *Fused.Swiglu*:*Fused.Rope/*
 convolution ops_tests *Fused.ShortConvolution/*
 loss ops_tests FusedValues.LinearCrossEntropy_ReportsPerTokenResults:*Fused.LinearCrossEntropy/BFloat16
 hopper-rotated ops_tests AttentionOperator.RotatedAttention_MatchesSeparateRope
-steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*:RopeToPages.*
-step-layers ops_tests StepLayersGpu.*'
+steps ops_tests StepGpu.*:SampleTokens.*:PinnedCopy.*:KvCacheWrite.*
+fused-decode-layers ops_tests FusedDecodeLayersGpu.*'
 lists=$(grep -E "^(${ONLY:-.*}) " <<< "$lists")
 [ -n "$lists" ] || { echo "sanitize_gpu.sh: ONLY=$ONLY: expected a name of the list, found none" >&2; exit 2; }
 

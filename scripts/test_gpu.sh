@@ -15,7 +15,7 @@ export LAZY_TEST_DEVICE=cuda OMP_NUM_THREADS=1
 status=0
 for binary in attention_tests ops_tests mixer_tests serve_tests; do
   only=$filter
-  [ "$binary-$filter" = "serve_tests-*" ] && only='*DeviceSteps*:*Preemption*'  # other serve_tests run on the CPU
+  [ "$binary-$filter" = "serve_tests-*" ] && only='*DecodeRunner*:*Preemption*'  # other serve_tests run on the CPU
   began=$SECONDS left=$((limit - SECONDS))
   for n in $(seq 0 $((jobs - 1))); do
     GTEST_TOTAL_SHARDS=$jobs GTEST_SHARD_INDEX=$n timeout $((left > 1 ? left : 1)) "$folder/tests/$binary" \

@@ -4,6 +4,8 @@
 
 #include <map>
 
+#include "core/log.h"
+#include "model/context_length.h"
 #include "model/device.h"
 
 namespace lazy::cli {
@@ -49,6 +51,14 @@ void add_sampling_options(Command command, SamplingOptions& sampling, const std:
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
   set_placement(model, device, dtype);
   if (dtype != "fp32") model.hold_compute_dtype();
+}
+
+void warn_beyond_training(const char* operation, const std::string& model, const ModelConfig& config, int64_t length) {
+  if (length <= context_length(config)) return;
+  log::warn(
+      "{}: {} tokens exceed the context length of {}, {} tokens (max_position_embeddings); the model was not trained "
+      "for later positions",
+      operation, length, model, context_length(config));
 }
 
 void add_interventions(Command command) {

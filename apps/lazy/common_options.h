@@ -23,6 +23,9 @@ void place_model(LanguageModel& model, const std::string& device, const std::str
 inline const SamplingOptions kDefaultSampling{.temperature = 0.8, .top_p = 0.95, .seed = 42};
 void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds);
 
+// Logs a warning if `length` tokens exceed the context length of the model in folder `model`.
+void warn_beyond_training(const char* operation, const std::string& model, const ModelConfig& config, int64_t length);
+
 // Adds --set-zero, --replace, --add and --swap-positions, for commands that run a model with interventions.
 void add_interventions(Command command);
 sinks::Interventions given_interventions(Command command);  // in the order of the command line

@@ -29,18 +29,18 @@ std::vector<OptionDescription> shared_options(const CommandDescription& program)
   return out;
 }
 
-struct Tables {
+struct CompletionTables {
   std::string commands, options, choices, valued;  // bodies of `case` statements, which select by the command's path
 };
 
 // described: "name:description" entries for zsh; otherwise only names.
-Tables tables(const CommandDescription& program, bool described) {
+CompletionTables tables(const CommandDescription& program, bool described) {
   const auto entry = [&](const std::string& name, const std::string& help) {
     if (!described) return name;
     std::string line = help.substr(0, help.find('\n'));
     return shell_word(name + ":" + line);
   };
-  Tables out;
+  CompletionTables out;
   const auto visit = [&](const std::string& path, const CommandDescription& command,
                          const std::vector<OptionDescription>& options) {
     std::vector<std::string> children, names, valued, positional;
@@ -175,7 +175,7 @@ fi
 )SH";
 
 void print_completion(const CommandDescription& program, const std::string& shell) {
-  const Tables t = tables(program, shell == "zsh");
+  const CompletionTables t = tables(program, shell == "zsh");
   const std::string functions =
       fmt::format(fmt::runtime(kFunctions), fmt::arg("commands", t.commands), fmt::arg("options", t.options),
                   fmt::arg("choices", t.choices), fmt::arg("valued", t.valued));

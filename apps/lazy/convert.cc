@@ -87,7 +87,8 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
     fail("convert", "{}: expected a GGUF file{}", options.source,
          fs::is_directory(options.source)
              ? ", found a folder: the other commands read it directly, and --to lazy converts it to Lazy Attention"
-             : "");
+         : fs::exists(options.source) ? ", found a file of another kind"
+                                      : ", but no such file exists");
   }
   install_stop_handlers();
   const std::string dtype = options.dtype.empty() ? "fp32" : options.dtype;
@@ -112,8 +113,8 @@ fs::path torch_checkpoint(const fs::path& source) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (fs::exists(source / name)) return source / name;
   }
-  fail("convert", "{}: expected a checkpoint file of PyTorch, or a folder with pytorch_model.bin or its .index.json",
-       source.string());
+  fail("convert", "{}: expected a checkpoint file of PyTorch, or a folder with pytorch_model.bin or its .index.json{}",
+       source.string(), fs::exists(source) ? "" : ", but no such file or folder exists");
 }
 
 // Returns the checkpoint files, each with the names of its tensors, or null for all tensors of the file.

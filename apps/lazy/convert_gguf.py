@@ -293,6 +293,20 @@ def layer_name(name):
     return name, ""
 
 
+def checked_reader(base, numpy):
+    """Returns a subclass of gguf.GGUFReader that refuses files that end too early. The package would read a shorter
+    array and report an error about its shape."""
+
+    class CheckedReader(base):
+        def _get(self, offset, dtype, count=1, *arguments, **named):
+            end, size = int(offset) + numpy.dtype(dtype).itemsize * int(count), len(self.data)
+            if end > size:
+                raise Refused(f"the file is truncated or damaged: expected at least {end} bytes, found {size}")
+            return super()._get(offset, dtype, count, *arguments, **named)
+
+    return CheckedReader
+
+
 def main():
     try:
         import gguf
@@ -303,7 +317,10 @@ def main():
     lines = sys.stdin.buffer
     first = json.loads(lines.readline())
     try:
-        reader = gguf.GGUFReader(first["file"])
+        reader = checked_reader(gguf.GGUFReader, numpy)(first["file"])
+    except Refused as error:
+        answer(error=str(error))
+        return
     except Exception as error:  # the package raises several types for damaged files
         answer(error=f"not a GGUF file, or a damaged one: {error or type(error).__name__}")
         return

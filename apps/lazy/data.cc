@@ -5,6 +5,7 @@
 #include "command.h"
 #include "model_path.h"
 
+#include "core/counted.h"
 #include "core/log.h"
 #include "core/stop.h"
 #include "core/text.h"
@@ -24,7 +25,7 @@ void prepare(PrepareOptions options, bool download) {
   options.threads = thread_count();
   const CorpusInfo info = prepare_corpus(options);
   for (const auto& [name, split] : info.splits) {
-    log::info("{}: {} documents, {} tokens, {} of text", name, split.documents,
+    log::info("{}: {}, {} tokens, {} of text", name, counted(split.documents, "document"),
               human_count(static_cast<double>(split.tokens)), human_bytes(static_cast<double>(split.source_bytes)));
   }
   fmt::print("{}\n", options.output.string());
@@ -109,8 +110,8 @@ void print_mixture(const std::string& path, bool json) {
     fmt::print("{}\n", nlohmann::ordered_json({{"sequences_read", read}, {"parts", parts}}).dump(2));
     return;
   }
-  fmt::print("{} sequences of {} tokens in {} steps\n", human_count(static_cast<double>(read)), config.seq_len,
-             config.steps);
+  fmt::print("{} sequences of {} tokens in {}\n", human_count(static_cast<double>(read)), config.seq_len,
+             counted(config.steps, "step"));
   fmt::print("{:<24} {:>10} {:>10} {:>9} {:>9} {:>9}\n", "corpus", "tokens", "sequences", "weight", "share", "epochs");
   for (const auto& part : parts) {
     fmt::print("{:<24} {:>10} {:>10} {:>8.3f}% {:>8.3f}% {:>9.3f}\n", part["name"].get<std::string>(),

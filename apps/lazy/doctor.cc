@@ -27,12 +27,14 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // broken: something that must work on this machine fails. missing: an optional part is not installed.
-enum class State { ok, missing, broken };
-const char* name(State state) { return state == State::ok ? "ok" : state == State::missing ? "missing" : "broken"; }
+enum class CheckState { ok, missing, broken };
+const char* name(CheckState state) {
+  return state == CheckState::ok ? "ok" : state == CheckState::missing ? "missing" : "broken";
+}
 
 struct Check {
   std::string subject;
-  State state = State::ok;
+  CheckState state = CheckState::ok;
   std::string found, mend;  // mend: a command or an instruction that fixes the problem
 };
 
@@ -43,12 +45,12 @@ Check check_attention(bool gpu) {
     const double error = attention_error(gpu);
     check.found = fmt::format("differs from PyTorch's by at most {:.1g}", error);
     if (!(error <= kTolerance)) {
-      check.state = State::broken;
+      check.state = CheckState::broken;
       check.mend = "report this output as an issue; LAZY_KERNEL=plain may work in the meantime";
     }
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    check = {check.subject, State::broken, text.substr(0, text.find('\n')), "report this output as an issue"};
+    check = {check.subject, CheckState::broken, text.substr(0, text.find('\n')), "report this output as an issue"};
   }
   return check;
 }
@@ -56,15 +58,15 @@ Check check_attention(bool gpu) {
 Check check_gpu() {
   const auto devices = gpus();
   const bool device_file = fs::exists("/dev/nvidiactl");
-  if (devices.empty() && !device_file) return {"GPU", State::ok, "none: computations run on the CPU", ""};
+  if (devices.empty() && !device_file) return {"GPU", CheckState::ok, "none: computations run on the CPU", ""};
   if (devices.empty()) {
-    return {"GPU", State::broken, "/dev/nvidiactl exists, but the driver library does not find a GPU",
+    return {"GPU", CheckState::broken, "/dev/nvidiactl exists, but the driver library does not find a GPU",
             "nvidia-smi   (tells whether the driver works; in a container, start it with --gpus all; "
             "CUDA_VISIBLE_DEVICES must not be empty)"};
   }
   try {
     ops::load_cuda();
-    return {"GPU", State::ok, fmt::format("{}, usable", devices.front().name), ""};
+    return {"GPU", CheckState::ok, fmt::format("{}, usable", devices.front().name), ""};
   } catch (const std::exception& error) {
     std::string mend = "nvidia-smi   (tells whether the driver works and is as new as PyTorch's CUDA)";
     if (!torch_has_cuda_libraries()) {
@@ -75,7 +77,7 @@ Check check_gpu() {
           "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make LAZY_CUDA=on` in the "
           "checkout";
     }
-    return {"GPU", State::broken, error.what(), mend};
+    return {"GPU", CheckState::broken, error.what(), mend};
   }
 }
 
@@ -108,7 +110,7 @@ void check_python(std::vector<Check>& out) {
     }
   }
   const PythonInterpreter python = find_python_interpreter();
-  Check check{"Python", State::ok, fmt::format("{} (from {})", python.path, python.origin), ""};
+  Check check{"Python", CheckState::ok, fmt::format("{} (from {})", python.path, python.origin), ""};
   std::vector<std::string> missing = packages;
   std::string install;
   try {
@@ -116,7 +118,7 @@ void check_python(std::vector<Check>& out) {
     missing = answer.at("missing").get<std::vector<std::string>>();
     install = answer.at("install").get<std::string>();
   } catch (const std::exception& error) {
-    check = {"Python", State::missing, error.what(), "set LAZY_PYTHON to a Python interpreter"};
+    check = {"Python", CheckState::missing, error.what(), "set LAZY_PYTHON to a Python interpreter"};
   }
   out.push_back(check);
   for (const PythonFeature& feature : python_features()) {
@@ -125,13 +127,14 @@ void check_python(std::vector<Check>& out) {
       if (std::find(missing.begin(), missing.end(), package) != missing.end()) lacking.push_back(package);
     }
     if (lacking.empty()) {
-      out.push_back({feature.subject, State::ok, fmt::format("{}", fmt::join(feature.packages, ", ")), ""});
+      out.push_back({feature.subject, CheckState::ok, fmt::format("{}", fmt::join(feature.packages, ", ")), ""});
     } else {
-      out.push_back({feature.subject, State::missing, fmt::format("not installed: {}", fmt::join(lacking, ", ")), ""});
+      out.push_back(
+          {feature.subject, CheckState::missing, fmt::format("not installed: {}", fmt::join(lacking, ", ")), ""});
     }
   }
   if (missing.empty() || install.empty()) return;
-  out.push_back({"Python packages", State::missing, fmt::format("{} of {}", missing.size(), packages.size()),
+  out.push_back({"Python packages", CheckState::missing, fmt::format("{} of {}", missing.size(), packages.size()),
                  fmt::format("{} {}", install, fmt::join(missing, " "))});
 }
 
@@ -139,12 +142,12 @@ std::vector<Check> checks() {
   std::vector<Check> out{check_attention(/*gpu=*/false), check_gpu()};
   if (cuda_loaded()) out.push_back(check_attention(/*gpu=*/true));
   check_python(out);
-  out.push_back({"gzip and zstd files", State::ok, "part of the program", ""});
-  out.push_back({"tokenizers", State::ok, "bytes, SentencePiece, tokenizer.json: part of the program", ""});
+  out.push_back({"gzip and zstd files", CheckState::ok, "part of the program", ""});
+  out.push_back({"tokenizers", CheckState::ok, "bytes, SentencePiece, tokenizer.json: part of the program", ""});
   if (has_nfc()) {
-    out.push_back({"Qwen's tokenizers", State::ok, "NFC by utf8proc", ""});
+    out.push_back({"Qwen's tokenizers", CheckState::ok, "NFC by utf8proc", ""});
   } else {
-    out.push_back({"Qwen's tokenizers", State::missing, "this build has no utf8proc",
+    out.push_back({"Qwen's tokenizers", CheckState::missing, "this build has no utf8proc",
                    "apt-get install libutf8proc-dev, then `make` in the checkout"});
   }
   return out;
@@ -157,7 +160,7 @@ bool run(bool json) {
   bool works = true;
   Json list = Json::array();
   for (const Check& check : all) {
-    works = works && check.state != State::broken;
+    works = works && check.state != CheckState::broken;
     list.push_back({{"subject", check.subject}, {"state", name(check.state)}, {"found", check.found}});
     if (!check.mend.empty()) list.back()["mend"] = check.mend;
   }
@@ -170,7 +173,7 @@ bool run(bool json) {
   fmt::print("{}\nchecks\n", build_text(info));
   for (const Check& check : all) {
     const std::string state = fmt::format("{:8}", name(check.state));
-    fmt::print("  {}{:21} {}\n", check.state == State::ok ? state : bold(state, 1), check.subject, check.found);
+    fmt::print("  {}{:21} {}\n", check.state == CheckState::ok ? state : bold(state, 1), check.subject, check.found);
     if (!check.mend.empty()) fmt::print("          {:21} mend: {}\n", "", check.mend);
   }
   return works;

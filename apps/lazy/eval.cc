@@ -57,8 +57,9 @@ LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::
       .show_default();
   command.add_option("--fewshot-seed", a->fewshot_seed, "Seed for selecting the examples").show_default();
   command
-      .add_option("--limit", a->limit,
-                  "Maximum number of documents per task (corpus: sequences); values below 1 are a fraction")
+      .add_option(
+          "--limit", a->limit,
+          "Maximum number of documents per task (--corpus: sequences; --text: windows); values below 1 are a fraction")
       .positive();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` for the held-out loss (task heldout)");
   command.add_option("--split", a->split, "Split of --corpus").show_default();

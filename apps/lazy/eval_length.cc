@@ -4,9 +4,12 @@
 
 #include <memory>
 
+#include "common_options.h"
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/log.h"
+#include "core/stop.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "report/length_page.h"
@@ -119,15 +122,38 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
   options.date = today();
   options.command = a.command;
   for (const std::string& model : a.models) {
-    if (machine.first && !options.bos && !a.no_bos) hint_at_bos(ModelConfig::from_directory(model), model);
+    const ModelConfig config = ModelConfig::from_directory(model);
+    if (machine.first && !options.bos && !a.no_bos) hint_at_bos(config, model);
+    if (machine.first) warn_beyond_training("eval", model, config, options.lengths.back());
   }
-  const length::Json results = length::evaluate_lengths(model_variants(lengths, a, machine), options);
-  if (!machine.first) return;
-  const std::string json = results.dump(2, ' ', false, length::Json::error_handler_t::replace) + "\n";
-  if (!lengths.report.empty())
+  const std::filesystem::path partial = std::filesystem::path(a.output).replace_extension(".partial.json");
+  length::Json results;
+  const auto json = [&] { return results.dump(2, ' ', false, length::Json::error_handler_t::replace) + "\n"; };
+  const auto print = [&] {
+    if (machine.first && !results.empty()) fmt::print("{}", a.json ? json() : length::to_table(results));
+  };
+  options.on_length = [&](const length::Json& unfinished) {
+    results = unfinished;
+    if (machine.first && !a.output.empty()) write_file_atomic(partial, json());
+  };
+  try {
+    results = length::evaluate_lengths(model_variants(lengths, a, machine), options);
+  } catch (const Interrupted& error) {
+    print();
+    const std::string finished = results.empty()    ? "; no length was finished"
+                                 : a.output.empty() ? ""
+                                                    : "; the finished lengths are in " + partial.string();
+    throw Interrupted(error.what() + finished, stop_signal());
+  }
+  if (machine.first && !lengths.report.empty())
     write_file_atomic(lengths.report, report::render_lengths(results, "--report", {a.command, options.date}));
-  if (!a.output.empty()) write_file_atomic(a.output, json);
-  fmt::print("{}", a.json ? json : length::to_table(results));
+  if (machine.first && !a.output.empty()) {
+    write_file_atomic(a.output, json());
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    log::info("eval: the results are in {}", a.output);
+  }
+  print();
 }
 
 }  // namespace lazy::cli

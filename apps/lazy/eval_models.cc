@@ -7,11 +7,12 @@
 #include <filesystem>
 #include <optional>
 
+#include "common_options.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
 #include "core/stop.h"
-#include "core/text.h"
+#include "data/corpus/source.h"
 #include "eval/compare/compare.h"
 #include "eval/evaluate.h"
 #include "eval/tasks/documents.h"
@@ -86,14 +87,16 @@ class Collector {
     if (!files_) return;
     files_->write_samples(result);
     const std::string json = dumped(evaluation_.json);
-    unfinished_.empty() ? files_->write(json) : files_->write_partial(json);
+    if (!unfinished_.empty()) return files_->write_partial(json);
+    files_->write(json);
+    log::info("eval: the results are in {}", files_->path().string());
   }
   // Returns the error of a stopped evaluation. The message says where the results of the finished tasks are and how to
   // evaluate the other tasks.
   Interrupted interrupted(const Interrupted& error) const {
+    if (evaluation_.results.empty()) return {fmt::format("{}; no task was finished", error.what()), stop_signal()};
     std::string finished;
-    if (files_ && !evaluation_.results.empty())
-      finished = fmt::format("; the finished tasks are in {}", files_->partial_path().string());
+    if (files_) finished = fmt::format("; the finished tasks are in {}", files_->partial_path().string());
     return {
         fmt::format("{}{}; to evaluate the others: --tasks {}", error.what(), finished, fmt::join(unfinished_, ",")),
         stop_signal()};
@@ -138,14 +141,14 @@ void evaluate(const EvalArguments& a, const std::string& model_path, const std::
   info.fewshot_seed = a.fewshot_seed;
   const bool rolling =
       std::ranges::any_of(tasks, [](const Task& t) { return t.output_type == OutputType::loglikelihood_rolling; });
+  if (machine.first && !score.cache) warn_beyond_training("eval", model_path, model.config(), max_length);
   if (!a.no_bos && !a.bos_every_window && ((heldout && !(a.bos && !a.corpus.empty())) || rolling))
     hint_at_bos(model.config(), model_path);
   try {
     if (heldout) {
       const HeldoutOptions options{max_length, a.bos, limit, score, true, a.bos_every_window};
-      collector.add(!a.corpus.empty()
-                        ? evaluate_corpus(model, a.corpus, a.split, options)
-                        : evaluate_text(model, *tokenizer, to_valid_utf8(read_file(a.text)), a.text, options));
+      collector.add(!a.corpus.empty() ? evaluate_corpus(model, a.corpus, a.split, options)
+                                      : evaluate_text(model, *tokenizer, read_text(a.text), a.text, options));
     }
     TaskOptions options{{max_length, bos, a.num_fewshot, a.fewshot_seed, limit, a.bos_every_window},
                         score,

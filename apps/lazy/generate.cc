@@ -16,6 +16,7 @@
 #include "core/file.h"
 #include "core/log.h"
 #include "core/stop.h"
+#include "data/corpus/source.h"
 #include "generate/model_folder.h"
 #include "generate/output_text.h"
 #include "model/context_length.h"
@@ -49,9 +50,9 @@ struct Text {
 // llama.cpp, one newline at the end of standard input is removed, because `echo` adds it.
 std::vector<std::string> read_prompts(const GenerateArguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
-  for (const std::string& file : arguments.prompt_files) prompts.push_back(read_file(file));
+  for (const std::string& file : arguments.prompt_files) prompts.push_back(read_text(file));
   if (!prompts.empty()) return prompts;
-  std::string text = ::isatty(STDIN_FILENO) != 0 ? "" : read_file("/dev/stdin");
+  std::string text = ::isatty(STDIN_FILENO) != 0 ? "" : read_text("-");
   if (text.ends_with('\n')) text.pop_back();
   if (text.empty()) {
     fail(
@@ -73,7 +74,7 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
   const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
   for (const auto& prompt : prompts)  // a text may exceed the training length
     options.max_model_len = std::max(options.max_model_len, tokens_of(prompt));
-  if (!options.streaming && why_not_paged(model.config(), options.max_model_len).empty()) {
+  if (!options.streaming && paged_unsupported_reason(model.config(), options.max_model_len).empty()) {
     int64_t pages = 1;
     for (const auto& prompt : prompts) {
       const int64_t tokens = tokens_of(prompt);

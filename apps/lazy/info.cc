@@ -12,6 +12,7 @@
 #include "command.h"
 
 #include "core/config.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "model/config.h"
@@ -98,8 +99,8 @@ void print_attention(const ModelConfig& m) {
              m.attention.window > 0 && !mixed ? fmt::format(", window {}", m.attention.window) : "");
   for (size_t n = 0; mixed && n < kinds.size(); ++n) {
     const auto& [kind, layers] = kinds[n];
-    fmt::print("{}{} layers: {} ({})\n", n == 0 ? "attention     " : "              ", layers.size(), kind,
-               fmt::join(layers, ", "));
+    fmt::print("{}{}: {} ({})\n", n == 0 ? "attention     " : "              ",
+               counted(static_cast<int64_t>(layers.size()), "layer"), kind, fmt::join(layers, ", "));
   }
   if (m.attention.distance_bias_window > 0)
     fmt::print("distance bias {} distances per head\n", m.attention.distance_bias_window);
@@ -107,7 +108,7 @@ void print_attention(const ModelConfig& m) {
 
 void print_model(const ModelConfig& m) {
   const ParameterCount count = count_parameters(m);
-  fmt::print("{}: {} layers, width {}, {}, {}\n", m.kind(), m.num_layers, m.hidden_size, heads(m),
+  fmt::print("{}: {}, width {}, {}, {}\n", m.kind(), counted(m.num_layers, "layer"), m.hidden_size, heads(m),
              m.mlp.enabled ? fmt::format("MLP {}", m.intermediate()) : "no MLP");
   fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
   if (m.attends()) print_attention(m);

@@ -13,6 +13,7 @@
 #include "benchmarks/benchmarks.h"
 #include "command.h"
 #include "common_options.h"
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -20,7 +21,6 @@
 #include "core/text.h"
 #include "data/prepare.h"
 #include "data/tokenizer.h"
-#include "document_limit.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "model/language_model.h"
@@ -41,29 +41,6 @@ struct InitArguments {
   int64_t memory = 0;
   bool force = false, download = false;
 };
-
-// Properties of the text files that are known before the files are read.
-struct TextFacts {
-  int64_t bytes = 0, code_bytes = 0, documents = 0;
-  std::map<std::string, int64_t> files;  // number of files by extension
-};
-
-TextFacts look_at(const std::vector<Source>& sources) {
-  constexpr int64_t kCompression = 4;          // text bytes per compressed byte
-  constexpr int64_t kManyDocuments = 1 << 20;  // assumed for formats with many documents per file
-  TextFacts facts;
-  for (const Source& source : sources) {
-    const fs::path ending = source.path.extension();
-    const bool packed = ending == ".gz" || ending == ".zst" || source.format == TextFormat::parquet;
-    const int64_t bytes = static_cast<int64_t>(source.bytes) * (packed ? kCompression : 1);
-    facts.bytes += bytes;
-    if (is_code(source.path)) facts.code_bytes += bytes;
-    const bool many = source.format == TextFormat::json_lines || source.format == TextFormat::parquet;
-    facts.documents += many ? kManyDocuments : 1;
-    ++facts.files[ending.empty() ? "no ending" : ending.string()];
-  }
-  return facts;
-}
 
 // Lists the most frequent file extensions, such as "512 .py, 3 .md".
 std::string describe(const TextFacts& facts) {
@@ -114,7 +91,7 @@ Corpus prepare(const InitArguments& o) {
     corpus.facts = {"An existing corpus: its tokenizer and documents are used unchanged."};
     return corpus;
   }
-  const TextFacts text = look_at(find_sources(o.texts, std::nullopt, /*code=*/true));
+  const TextFacts text = text_facts(find_sources(o.texts, std::nullopt, /*code=*/true));
   PrepareOptions prepare;
   prepare.inputs = o.texts;
   prepare.code = true;
@@ -168,7 +145,7 @@ double measure_speed(const InitArguments& o, const train::SizingRequest& request
   b.steps = std::clamp<int64_t>(static_cast<int64_t>(steps) - kUntimed, 3, 100);
   log::info("measuring {} steps of {} x {} tokens", b.steps + kUntimed, size.batch_size, size.seq_len);
   const double rate = benchmarks::measure_train(b)["tokens_per_second"];
-  log::info("{} layers of width {}: {} tokens/s with batch {} x {}", b.model.num_layers, b.model.hidden_size,
+  log::info("{} of width {}: {} tokens/s with batch {} x {}", counted(b.model.num_layers, "layer"), b.model.hidden_size,
             human_count(rate), size.batch_size, size.seq_len);
   return rate;
 }
@@ -238,19 +215,22 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   }
 
   out += "\n[training]\n";
-  out += comment(fmt::format("{} steps of {} tokens are {} tokens, {:.2f} passes over the {} of the training split. {}",
-                             s.steps, s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
-                             s.limited_by_text
-                                 ? fmt::format("The limit is {:g} passes, because more passes improve little. More "
-                                               "text would allow "
-                                               "more steps.",
-                                               train::kMaxPasses)
-                                 : "The time does not allow more steps."));
+  out += comment(
+      fmt::format("The run has {} of {} tokens: {} tokens, or {:.2f} passes over the {} of the training split. {}",
+                  counted(s.steps, "step"), s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
+                  s.limited_by_text ? fmt::format("The limit is {:g} passes, because more passes improve little. More "
+                                                  "text would allow "
+                                                  "more steps.",
+                                                  train::kMaxPasses)
+                                    : "The time does not allow more steps."));
   out += fmt::format("steps = {}\n", s.steps);
   out += comment("If the machine is slower than measured, fewer steps are run and the learning rate decays earlier.");
   out += fmt::format("minutes = {:g}\n", o.minutes);
-  out += comment(o.from.empty() ? "Context length: twice the cube root of the run's tokens, rounded to a power of two."
-                                : "Context length of the model, at most 2048.");
+  out +=
+      comment(o.from.empty() ? "Context length: twice the cube root of the run's tokens, rounded to a power of two."
+                             : fmt::format("Tokens per sequence: the context length of the model ({}), limited to {} "
+                                           "and to a length of which each split of the text has {} sequences.",
+                                           r.model->max_length, train::kMaxSequenceFromModel, train::kMinSequences));
   out += fmt::format("seq_len = {}\n", s.seq_len);
   out +=
       comment(fmt::format("Sequences per micro-batch{}. A step has about 1/2000 of the run's tokens: fewer and "
@@ -324,18 +304,13 @@ void run(InitArguments o) {
   });
   write_file_atomic(o.output, toml(o, corpus, request, size, run));
   train::TrainConfig::load(o.output);  // validate it as `lazy train` does
-  log::info("{} parameters, {} steps of {} tokens, {:.2f} passes over the text: about {}",
-            human_count(static_cast<double>(size.parameters)), size.steps, size.step_tokens(), size.passes,
-            human_seconds(size.seconds));
+  log::info("{} parameters, {} of {} tokens, {:.2f} passes over the text: about {}",
+            human_count(static_cast<double>(size.parameters)), counted(size.steps, "step"), size.step_tokens(),
+            size.passes, human_seconds(size.seconds));
   fmt::print("{}\n", o.output.string());
 }
 
 }  // namespace
-
-int64_t document_limit(const std::vector<std::string>& texts) {
-  const TextFacts text = look_at(find_sources(texts, std::nullopt, /*code=*/false));
-  return train::cut_documents_at(text.bytes, text.documents);
-}
 
 LAZY_COMMAND(init, "Write a training configuration for a text, a time and this machine", [](cli::Command command) {
   auto o = std::make_shared<InitArguments>();

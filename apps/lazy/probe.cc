@@ -8,7 +8,7 @@
 #include <charconv>
 #include <filesystem>
 #include <memory>
-#include <tuple>
+#include <optional>
 
 #include "command.h"
 #include "common_options.h"
@@ -16,6 +16,7 @@
 #include "core/file.h"
 #include "core/stop.h"
 #include "core/text.h"
+#include "data/corpus/source.h"
 #include "data/tokenizer.h"
 #include "generate/model_folder.h"
 #include "model/config.h"
@@ -60,7 +61,7 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
   } else {
     const auto tokenizer = lazy::load_tokenizer(a.model);
     lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
-    const auto encoded = tokenizer->encode(lazy::to_valid_utf8(lazy::read_file(a.text)));
+    const auto encoded = tokenizer->encode(lazy::read_text(a.text));
     if (a.bos && !tokenizer->bos_id())
       lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
     if (a.bos) {
@@ -83,10 +84,13 @@ void probe(ProbeArguments a) {
                a.output.empty() ? "--save" : "--output");
   }
   a.model = lazy::cli::resolve_model_folder("probe", a.model, a.download);
+  std::optional<lazy::StopEndsProcess> at_once("probe");  // until the results are written
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
+  lazy::cli::warn_beyond_training("probe", a.model, model.config(), static_cast<int64_t>(ids.size()));
   lazy::set_placement(model, lazy::resolve_device(a.device), a.dtype);
   const auto found = lazy::sinks::read_activations(model, ids, a.options);
+  at_once.reset();
   if (!a.output.empty()) lazy::sinks::save_tensors(a.output, found);
   nlohmann::ordered_json json{{"model", a.model}, {"dtype", a.dtype}, {"ids", ids}};
   json.update(lazy::sinks::to_json(found));

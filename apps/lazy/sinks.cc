@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <memory>
-#include <tuple>
+#include <optional>
 
 #include "command.h"
 #include "common_options.h"
@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/stop.h"
-#include "core/text.h"
+#include "data/corpus/source.h"
 #include "generate/model_folder.h"
 #include "model/config.h"
 #include "model/device.h"
@@ -52,17 +52,20 @@ void measure(SinksArguments a) {
     lazy::fail("sinks", "expected --text FILE or --corpus CORPUS_DIR, found {}", a.text.empty() ? "neither" : "both");
   }
   a.model = lazy::cli::resolve_model_folder("sinks", a.model, a.download);
+  if (a.options.length > 0)
+    lazy::cli::warn_beyond_training("sinks", a.model, lazy::ModelConfig::from_directory(a.model), a.options.length);
+  std::optional<lazy::StopEndsProcess> at_once("sinks");  // until the results are written
   auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const lazy::ModelConfig& config = model.config();
   lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
-  const auto source = a.corpus.empty()
-                          ? lazy::sinks::text_source(*tokenizer, lazy::to_valid_utf8(lazy::read_file(a.text)), a.text)
-                          : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::read_text(a.text), a.text)
+                                       : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
   lazy::check_embedding_rows(source.ids, config, *tokenizer, "sinks");
   const auto study = lazy::sinks::analyze(model, *tokenizer, source, a.options);
+  at_once.reset();
   const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, a.command);
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);

@@ -5,15 +5,17 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.h"
 #include "common_options.h"
 #include "core/error.h"
 #include "core/python_child.h"
-#include "document_limit.h"
+#include "data/corpus/source.h"
 #include "model/device.h"
 #include "model_path.h"
 #include "start_lab.h"
+#include "train/sizing.h"
 
 namespace lazy::cli {
 namespace {
@@ -40,6 +42,9 @@ void run(const UptrainArguments& a, Command command) {
   std::transform(a.text.begin(), a.text.end(), std::back_inserter(text), absolute_path);
   for (const std::string& task : a.tasks)
     tasks.push_back(fs::path(task).extension() == ".toml" ? absolute_path(task) : task);
+  TextFacts facts{.exact = false};
+  if (trains && !text.empty()) facts = text_facts(find_sources(text, std::nullopt));
+  const int64_t max_document = facts.documents > 0 ? train::cut_documents_at(facts.bytes, facts.documents) : 0;
   const nlohmann::ordered_json arguments{{"command", "uptrain"},
                                          // The package folder in an installation, and in a source tree that contains
                                          // the build folder.
@@ -52,7 +57,8 @@ void run(const UptrainArguments& a, Command command) {
                                          {"model", absolute_path(model)},
                                          {"text", text},
                                          {"corpus", absolute_path(a.corpus)},
-                                         {"max_document", trains && !text.empty() ? document_limit(text) : 0},
+                                         {"text_bytes", facts.exact ? facts.bytes : 0},  // 0: unknown
+                                         {"max_document", max_document},
                                          {"validation", a.validation},
                                          {"tokens", a.tokens},
                                          {"output", absolute_path(a.output)},

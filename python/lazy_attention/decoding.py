@@ -8,7 +8,9 @@ from torch import Tensor
 from .arguments import check_types
 from .operator import AttentionOutput, Normalizer, Offset, attention, check_layout
 
-FEW_ROWS = 8  # maximum number of query rows for which decode is used; must equal the constant in src/ops/decode.h
+MAX_DECODE_ROWS = (
+    8  # maximum number of query rows for which decode is used; must equal the constant in src/ops/decode.h
+)
 
 
 def decode(
@@ -109,9 +111,9 @@ def decode(
 
 
 def attention_or_decode(q: Tensor, k: Tensor, v: Tensor, **arguments) -> Tensor | AttentionOutput:
-    """Attention to a whole cache. Calls `decode` if gradients are disabled, there are at most FEW_ROWS query rows and
-    there are more keys than query rows. Otherwise calls `attention`."""
-    if torch.is_grad_enabled() or q.shape[1] > FEW_ROWS or q.shape[1] >= k.shape[1]:
+    """Attention to a whole cache. Calls `decode` if gradients are disabled, there are at most MAX_DECODE_ROWS query
+    rows and there are more keys than query rows. Otherwise calls `attention`."""
+    if torch.is_grad_enabled() or q.shape[1] > MAX_DECODE_ROWS or q.shape[1] >= k.shape[1]:
         return attention(q, k, v, **arguments)
     lengths = torch.full((q.shape[0],), k.shape[1], device=q.device)
     return decode(q, k, v, lengths, **arguments)

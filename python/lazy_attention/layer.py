@@ -45,8 +45,9 @@ class KVCache:
         for fresh, store in ((keys, self.keys), (values, self.values)):
             if store is not None and _entries(fresh) != _entries(store):
                 raise ValueError(
-                    f"KVCache: expected keys and values like the {self.length} cached ones, {_entries(store)} (batch, kv "
-                    f"heads, head_dim, type, device), received {_entries(fresh)}: create one cache per layer and batch"
+                    f"KVCache: expected keys and values like the {self.length} cached ones, {_entries(store)} (batch, "
+                    f"kv heads, head_dim, type, device), received {_entries(fresh)}: create one cache per layer and "
+                    "batch"
                 )
         end = self.length + keys.shape[1]
         self.keys = self._append(self.keys, keys, end)

@@ -12,6 +12,7 @@ from .arguments import check_types
 
 Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15", "softpick"]
 Offset = Literal["per_visible", "constant"]
+MANY_HEADS = 256  # more query heads than published models have: probably the length of a sequence
 
 
 class AttentionOutput(NamedTuple):
@@ -33,8 +34,9 @@ class AttentionOutput(NamedTuple):
 
 def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tuple[Tensor | None, ...]) -> None:
     """Raises RuntimeError if q, k and the per-head parameters fit each other only in the layout of PyTorch's
-    ``scaled_dot_product_attention``, (batch, heads, length, head_dim). Warns if that layout is likely."""
-    if torch.compiler.is_compiling() or q.dim() != 4 or k.dim() != 4:
+    ``scaled_dot_product_attention``, (batch, heads, length, head_dim). Warns if that layout is likely, except under
+    torch.compile."""
+    if q.dim() != 4 or k.dim() != 4:
         return
     _, length, heads, _ = q.shape
     _, key_length, kv_heads, _ = k.shape
@@ -58,12 +60,15 @@ def check_layout(operator: str, q: Tensor, k: Tensor, causal: bool, per_head: tu
                 f"lazy::{operator}: expected q's heads to be a multiple of k's heads, and parameters per head of q, "
                 f"received q {list(q.shape)} and k {list(k.shape)}, which are {received}: {hint}"
             )
-    elif not sizes and causal and heads == kv_heads and length > key_length > 0 and length % key_length == 0:
-        warnings.warn(
-            f"lazy::{operator}: q {list(q.shape)} has more queries than k {list(k.shape)} has keys, so the first "
-            f"queries see no key. {hint}",
-            stacklevel=3,
-        )
+    elif not sizes and not torch.compiler.is_compiling():
+        if causal and heads == kv_heads and length > key_length > 0 and length % key_length == 0:
+            warnings.warn(
+                f"lazy::{operator}: q {list(q.shape)} has more queries than k {list(k.shape)} has keys, so the first "
+                f"queries see no key. {hint}",
+                stacklevel=3,
+            )
+        elif heads > MANY_HEADS >= length:
+            warnings.warn(f"lazy::{operator}: q {list(q.shape)} has {heads} heads. {hint}", stacklevel=3)
 
 
 @overload
@@ -145,8 +150,8 @@ def attention(
 
     **Layout: q, k, v and the result are (batch, length, heads, head_dim)**, as in FlashAttention. PyTorch's
     ``scaled_dot_product_attention`` has (batch, heads, length, head_dim): transpose dimensions 1 and 2 of q, k, v and
-    of the result. A call whose sizes fit only PyTorch's layout raises RuntimeError. The mistake cannot be detected if q
-    and k have the same shape and no per-head parameter is passed.
+    of the result. A call whose sizes fit only PyTorch's layout raises RuntimeError. If q and k have the same shape and
+    no per-head parameter is passed, sizes do not show the mistake; there is a warning for more than 256 heads.
 
         s_ij      = scale q_i . k_j + distance_bias[h, |i - j|] - alibi_slopes[h] |i - j|        (equation 4)
         weight_ij = max(softmax(s_i)_j + tau_h / c_i, 0)          normalizer "elastic"           (equation 5)

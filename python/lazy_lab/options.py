@@ -127,6 +127,13 @@ def parse(arguments):
     tokens = parse_count(a["tokens"], "--tokens")
     if tokens < a["batch_tokens"]:
         raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
+    steps = max(1, round(tokens / a["batch_tokens"]))
+    if a["text_bytes"] and steps * a["batch_tokens"] > MAX_PASSES * a["text_bytes"]:  # a token has at least one byte
+        passes = steps * a["batch_tokens"] / a["text_bytes"]
+        raise UserError(
+            f"--tokens {tokens}: expected at most {MAX_PASSES} passes over the text, found {passes:.1f} or more: "
+            f"{a['text_bytes']} bytes of --text have at most as many tokens; add text or lower --tokens"
+        )
     a |= {
         "model": Path(a["model"]),
         "tokens": tokens,

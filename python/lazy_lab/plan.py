@@ -119,15 +119,30 @@ def shard_ids(corpus, split, count):
 
 
 def first_steps(options):
-    """Returns the steps that all other steps depend on: they convert the model, prepare the corpus, and find out
-    whether the tokenizer inserts BOS before a text."""
+    """Returns the steps that all other steps depend on: they prepare the corpus, which shows whether --tokens is
+    possible, convert the model, and find out whether the tokenizer inserts BOS before a text."""
     converted, folder = options.output / "converted", options.output / "steps"
     folder.mkdir(parents=True, exist_ok=True)
     text, probe = folder / "bos-text.txt", folder / "bos-ids.json"
     write_atomic(text, "a")
     convert = ["convert", str(options.model), "--to", "lazy", "--output", str(converted)]
     read = ["probe", str(options.model), "--text", str(text), "--length", "1", "--read", "embedding", "--device", "cpu"]
-    steps = [
+    steps = []
+    if not options.corpus:
+        paths = [str(path) for path in options.text]
+        prepare = ["data", "prepare", *paths, "--output", str(options.corpus_folder), "--tokenizer", str(options.model)]
+        cut = ["--max-document", str(options.max_document)] if options.max_document else []
+        steps.append(
+            Step(
+                "corpus",
+                "prepare the text",
+                "prepare",
+                {"validation": options.validation},
+                [options.corpus_folder],
+                [*prepare, *cut, "--validation", str(options.validation), "--force"],
+            )
+        )
+    steps += [
         Step(
             "convert",
             "convert the model to Lazy Attention",
@@ -145,20 +160,6 @@ def first_steps(options):
             [*read, "--json", str(probe)],
         ),
     ]
-    if not options.corpus:
-        paths = [str(path) for path in options.text]
-        prepare = ["data", "prepare", *paths, "--output", str(options.corpus_folder), "--tokenizer", str(options.model)]
-        cut = ["--max-document", str(options.max_document)] if options.max_document else []
-        steps.append(
-            Step(
-                "corpus",
-                "prepare the text",
-                "prepare",
-                {"validation": options.validation},
-                [options.corpus_folder],
-                [*prepare, *cut, "--validation", str(options.validation), "--force"],
-            )
-        )
     return steps
 
 
@@ -177,13 +178,14 @@ def positions_length(options, limit, splits):
 
 
 class Plan:
-    """All steps after first_steps(). `limit` is the model's max_position_embeddings."""
+    """All steps after first_steps(). `limit` is the model's max_position_embeddings. Without `splits`, the steps have
+    their names and groups, but they cannot run, because the corpus is not prepared yet."""
 
-    def __init__(self, options, gpu, limit, splits):
-        self.options, self.gpu = options, gpu
-        self.positions = positions_length(options, limit, splits)
-        self.bos = begins_with_bos(options)
-        self.corpus = read_object(options.corpus_folder / "corpus.json", "tokenizer")
+    def __init__(self, options, gpu, limit, splits=None):
+        self.options, self.gpu, self.prepared = options, gpu, splits is not None
+        self.positions = positions_length(options, limit, splits) if splits else 0
+        self.bos = begins_with_bos(options) if splits else False
+        self.tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"] if splits else {}
         self.place = ["--device", options.device, "--dtype", options.dtype]
 
     def kinds(self):
@@ -203,9 +205,13 @@ class Plan:
                 steps += self.measurements(name, runs / name / "model", [f"train-{name}"])
         return steps + self.speeds()
 
+    def write(self, config, sections):
+        if self.prepared:
+            write_atomic(config, toml(sections))
+
     def untrained(self):
         config = self.options.output / "steps" / "train-untrained.toml"
-        write_atomic(config, toml(without_training(self.options, self.gpu, self.bos, self.corpus["tokenizer"])))
+        self.write(config, without_training(self.options, self.gpu, self.bos, self.tokenizer))
         return Step(
             "train-untrained",
             "shift the offset of the Lazy model without training",
@@ -221,8 +227,8 @@ class Plan:
         options = self.options
         name = f"{kind}-seed{seed}"
         config = options.output / "steps" / f"train-{name}.toml"
-        sections = training(options, kind, seed, self.gpu, self.bos, self.corpus["tokenizer"])
-        write_atomic(config, toml(sections))
+        sections = training(options, kind, seed, self.gpu, self.bos, self.tokenizer)
+        self.write(config, sections)
         launcher = []
         if options.gpus > 1:
             launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]

@@ -103,13 +103,13 @@ def summary(results):
     if not counts:
         return "No model has been trained yet."
     if max(counts) == 1:
-        return "One training each: a difference between single trainings is not a finding."
+        return "Each model was trained once, so differences between models are not significant."
     text = f"Means over the seeds {', '.join(map(str, seeds['lazy']))}."
     common = set(seeds["softmax"]) & set(seeds["lazy"])
     if len(common) > 1:
         text += f" Differences are paired by seed ({len(common)}); brackets are 95 % Student t intervals."
     elif common:
-        text += " Only one seed has a control: a difference between single trainings is not a finding."
+        text += " Only one seed has a control, so differences between the models are not significant."
     return text
 
 

@@ -66,7 +66,8 @@ class Step:
     needs: list[str] = field(default_factory=list)
     launcher: list[str] = field(default_factory=list)  # command prefix that starts `lazy`, such as torchrun
     stdin: Callable[[], bytes] | None = None
-    stdout: Path | None = None  # default: the step's log
+    # File for the text that the command prints, without characters that are cut off at its ends. Default: the log
+    stdout: Path | None = None
     continues: bool = False  # the command can resume from partial output, which is kept
 
 
@@ -79,6 +80,8 @@ class Runner:
         self.stopped = 0
         self.child = None
         self.after = lambda step: None  # called after each computed step
+        # The names of the steps of all calls of run(), for the numbers in messages. Default: the steps of the call.
+        self.planned = []
 
     def record_path(self, step):
         return self.folder / f"{step.name}.json"
@@ -127,7 +130,8 @@ class Runner:
 
     def _run(self, steps, selected):
         pending = [name for name in steps if name in selected]
-        total, waiting, blocked = len(pending), False, []
+        numbers = {name: number for number, name in enumerate(self.planned or pending, 1)}
+        waiting, blocked = False, []
         while pending:
             progressed = False
             for name in list(pending):
@@ -144,7 +148,7 @@ class Runner:
                     if not mine:
                         continue
                     if not self.record(step, steps):
-                        say(f"step {total - len(pending) + 1} of {total}: {step.title}")
+                        say(f"step {numbers[name]} of {len(numbers)}: {step.title}")
                         self.compute(step, steps)
                         self.after(step)
                     pending.remove(name)
@@ -184,6 +188,8 @@ class Runner:
         if code != 0:
             exit_code = code if 0 < code < 128 else 1
             raise RunError(f"{step.title}: `{' '.join(command[:8])} ...` ended with exit code {code}", exit_code)
+        if step.stdout:
+            step.stdout.write_bytes(step.stdout.read_bytes().decode(errors="ignore").replace("\0", "").encode())
         seconds = time.monotonic() - start
         record = {"key": self.key(step, steps), "inputs": step.inputs, "command": command, "seconds": round(seconds, 3)}
         write_atomic(self.record_path(step), json.dumps(record, indent=2) + "\n")

@@ -38,7 +38,8 @@ def estimate(runner, step, steps):
     left = sum(not runner.record(other, steps) for other in trainings)
     if step in trainings and left:
         minutes = runner.record(step, steps)["seconds"] / 60
-        say(f"this training took {minutes:.1f} minutes; {left} trainings remain, about {minutes * left:.0f} minutes")
+        remain = f"{left} training{'s remain' if left > 1 else ' remains'}"
+        say(f"this training took {minutes:.1f} minutes; {remain}, about {minutes * left:.0f} minutes")
 
 
 def lacking(folder):
@@ -70,7 +71,11 @@ def run(arguments):
     check_folder(options)
     runner = Runner(options.output, options.program, options.threads)
     first = plan.first_steps(options)
-    runner.run(first, {step.name for step in first})
+    limit = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len
+    groups = ("prepare", *(options.only or GROUPS))
+    everything = first + plan.Plan(options, gpu, limit).steps()
+    runner.planned = [step.name for step in everything if step.group in groups]
+    runner.run(first, {"corpus"})
     if passes is None:
         try:
             passes, splits = check_corpus(options)
@@ -79,9 +84,8 @@ def run(arguments):
             raise
     if passes > 1:
         say(f"--tokens {options.tokens}: {passes:.2f} passes over the text")
-    limit = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len
+    runner.run(first, {step.name for step in first})
     planned = plan.Plan(options, gpu, limit, splits).steps()
-    groups = options.only or GROUPS
     results = options.output / "results.json"
 
     def write_results():
@@ -94,8 +98,7 @@ def run(arguments):
         estimate(runner, step, steps)
 
     runner.after = after
-    selected = {step.name for step in first + planned if step.group in ("prepare", *groups)}
-    blocked = runner.run(first + planned, selected)
+    blocked = runner.run(first + planned, set(runner.planned))
     write_results()
     for name in blocked:
         say(f"skipped, because a required step is not finished: {steps[name].title}")

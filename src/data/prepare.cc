@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/output_folder.h"
@@ -96,21 +97,24 @@ class TextSample {
   }
   // Returns the kept pieces in corpus order.
   std::vector<std::string> take() {
-    std::sort(heap_.begin(), heap_.end(), [](const Piece& a, const Piece& b) { return a.number < b.number; });
+    std::sort(heap_.begin(), heap_.end(),
+              [](const DocumentPiece& a, const DocumentPiece& b) { return a.number < b.number; });
     std::vector<std::string> texts;
-    for (Piece& piece : heap_) texts.push_back(std::move(piece.text));
+    for (DocumentPiece& piece : heap_) texts.push_back(std::move(piece.text));
     heap_.clear();
     return texts;
   }
 
  private:
-  struct Piece {
+  struct DocumentPiece {
     uint64_t rank, number;
     std::string text;
-    bool operator<(const Piece& other) const { return rank != other.rank ? rank < other.rank : number < other.number; }
+    bool operator<(const DocumentPiece& other) const {
+      return rank != other.rank ? rank < other.rank : number < other.number;
+    }
   };
   uint64_t seed_, room_, bytes_ = 0, next_ = 0;
-  std::vector<Piece> heap_;  // max-heap by rank
+  std::vector<DocumentPiece> heap_;  // max-heap by rank
 };
 
 class Preparation {
@@ -153,7 +157,9 @@ class Preparation {
       if (count == 0) first = why;
       count += more;
     }
-    std::string note() const { return count == 0 ? "" : fmt::format("; {} lines were skipped: {}", count, first); }
+    std::string note() const {
+      return count == 0 ? "" : fmt::format("; {} skipped: {}", counted(count, "line"), first);
+    }
   };
 
   // Returns the names of the inputs for messages.
@@ -270,8 +276,8 @@ class Preparation {
     train.close();
     validation.close();
     if (document == 0) fail("data", "{}: contains no text{}", names(), left_out.note());
-    if (left_out.count > 0) log::warn("{} lines were skipped; the first one: {}", left_out.count, left_out.first);
-    if (skipped > 0) log::warn("{} rows without a text (null) were skipped", skipped);
+    if (left_out.count > 0) log::warn("{} skipped; the first one: {}", counted(left_out.count, "line"), left_out.first);
+    if (skipped > 0) log::warn("{} without a text (null) skipped", counted(static_cast<int64_t>(skipped), "row"));
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {
@@ -280,9 +286,9 @@ class Preparation {
     for (const auto& [name, split] : info.splits) {
       if (split.documents == 0 && (name == "train" || options_.validation > 0)) {
         log::warn(
-            "none of the {} documents is in the {} split; cut documents (--split-blank, --max-document) or change "
-            "--validation",
-            document, name);
+            "the {} split is empty, because the corpus has only {}; cut documents (--split-blank, --max-document) or "
+            "change --validation",
+            name, counted(static_cast<int64_t>(document), "document"));
       }
     }
   }

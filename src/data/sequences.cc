@@ -119,7 +119,8 @@ fs::path Sequences::tokenizer_path() const {
 
 void Sequences::read(int64_t index, int64_t* out) const {
   if (index < 0) fail("sequences", "index: expected at least 0, found {}", index);
-  const MixSchedule::Place place = impl_->schedule ? impl_->schedule->at(index) : MixSchedule::Place{0, index};
+  const MixSchedule::SequenceIndex place =
+      impl_->schedule ? impl_->schedule->at(index) : MixSchedule::SequenceIndex{0, index};
   impl_->corpora[place.corpus]->read(place.index, out);
   if (impl_->mask_position > 0) out[impl_->mask_position - 1] = impl_->corpora.front()->header().bos_id;
 }

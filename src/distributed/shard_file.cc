@@ -64,7 +64,7 @@ void write_shards(const fs::path& folder, int rank, int world_size, const std::v
 }
 
 struct ShardReader::Impl {
-  struct Range {
+  struct StoredRange {
     int64_t begin = 0, end = 0;
     size_t file = 0;
     std::string key, xxh3;  // xxh3 is empty for an unsharded file, whose checksum is in state.json
@@ -72,7 +72,7 @@ struct ShardReader::Impl {
   struct Whole {
     std::vector<int64_t> shape;
     std::string dtype;
-    std::vector<Range> ranges;  // in ascending order, without gaps
+    std::vector<StoredRange> ranges;  // in ascending order, without gaps
   };
   std::string folder;
   std::vector<fs::path> paths;
@@ -114,7 +114,7 @@ void ShardReader::Impl::find_files(const fs::path& where, const std::string& ste
 
 void ShardReader::Impl::add(size_t file, const std::string& key) {
   const SafetensorsEntry& entry = files[file].entry(key);
-  Range range{0, elements(entry.shape), file, key, ""};
+  StoredRange range{0, elements(entry.shape), file, key, ""};
   std::string name = key;
   std::vector<int64_t> shape = entry.shape;
   const auto& metadata = files[file].metadata();
@@ -144,9 +144,10 @@ void ShardReader::Impl::add(size_t file, const std::string& key) {
 }
 
 void ShardReader::Impl::check(const std::string& name, Whole& whole) const {
-  std::sort(whole.ranges.begin(), whole.ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  std::sort(whole.ranges.begin(), whole.ranges.end(),
+            [](const StoredRange& a, const StoredRange& b) { return a.begin < b.begin; });
   int64_t reached = 0;
-  for (const Range& range : whole.ranges) {
+  for (const StoredRange& range : whole.ranges) {
     if (range.begin > reached)
       fail("checkpoint", "{}: {}: elements {} to {} are missing", folder, name, reached, range.begin);
     if (range.begin < reached) {

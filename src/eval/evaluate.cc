@@ -7,6 +7,7 @@
 #include <cmath>
 #include <future>
 #include <numbers>
+#include <span>
 
 #include "core/checksum.h"
 #include "core/clock.h"
@@ -39,6 +40,20 @@ ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
 
 // Returns the negative log-likelihood per token, word or byte.
 double per(const Totals& totals, int64_t units) { return -totals.log_likelihood / static_cast<double>(units); }
+
+// Returns the part of the text before its last tokens `rest`. --limit leaves them out.
+std::string text_before(const Tokenizer& tokenizer, const std::string& text, const std::string& source,
+                        std::span<const int32_t> rest) {
+  std::string end;
+  for (const int32_t id : rest) end += tokenizer.piece(id);
+  if (!text.ends_with(end)) {
+    fail("eval",
+         "{}: --limit: the {} tokenizer changes the text, so the words and bytes of a part cannot be counted; "
+         "shorten the file instead",
+         source, tokenizer.kind());
+  }
+  return text.substr(0, text.size() - end.size());
+}
 
 }  // namespace
 
@@ -82,10 +97,15 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
   if (options.bos_every_window) require_bos(tokenizer);
   const TextEncoder encoder(tokenizer, options.bos && !options.bos_every_window);
   const std::vector<int32_t> ids = encoder.encode(text);
-  Totals totals{0, static_cast<int64_t>(ids.size()), python_word_count(text), static_cast<int64_t>(text.size())};
   const int64_t length = window_length(model, options);
-  const auto windows = options.bos_every_window ? rolling_windows_with_bos(ids, encoder.prefix(), length)
-                                                : rolling_windows(ids, encoder.prefix(), length);
+  auto windows = options.bos_every_window ? rolling_windows_with_bos(ids, encoder.prefix(), length)
+                                          : rolling_windows(ids, encoder.prefix(), length);
+  windows.resize(static_cast<size_t>(apply_limit(static_cast<int64_t>(windows.size()), options.limit)));
+  Totals totals;
+  for (const Window& window : windows) totals.tokens += static_cast<int64_t>(window.targets.size());
+  const std::string scored = text_before(tokenizer, text, source, std::span(ids).subspan(totals.tokens));
+  totals.words = python_word_count(scored);
+  totals.bytes = static_cast<int64_t>(scored.size());
   for (const Score& s : score(model, windows, score_options(options, "held-out text")))
     totals.log_likelihood += s.log_likelihood;
   TaskResult result{.name = "heldout", .original = 1, .effective = 1, .seconds = seconds_since(begin)};
@@ -95,13 +115,10 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
                     {"perplexity", std::exp(loss)},
                     {"byte_perplexity", std::exp(per(totals, totals.bytes))},
                     {"word_perplexity", std::exp(per(totals, totals.words))}};
-  result.config = {{"task", "heldout"},
-                   {"text", source},
-                   {"max_length", window_length(model, options)},
-                   {"tokens", totals.tokens},
-                   {"words", totals.words},
-                   {"bytes", totals.bytes},
-                   {"output_type", "loglikelihood_rolling"}};
+  result.config = {{"task", "heldout"},       {"text", source},
+                   {"max_length", length},    {"windows", windows.size()},
+                   {"tokens", totals.tokens}, {"words", totals.words},
+                   {"bytes", totals.bytes},   {"output_type", "loglikelihood_rolling"}};
   return result;
 }
 

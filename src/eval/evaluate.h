@@ -18,10 +18,11 @@ class LanguageModel;
 namespace lazy::eval {
 
 struct HeldoutOptions {
-  int64_t max_length = 0;       // tokens per window; 0: the training length of the model
-  bool bos = false;             // BOS before every text or sequence, as add_bos_token in lm-evaluation-harness
-  std::optional<double> limit;  // maximum number of sequences of a corpus; values below 1 are a fraction
-  ScoreOptions score = {};      // its title is replaced
+  int64_t max_length = 0;  // tokens per window; 0: the training length of the model
+  bool bos = false;        // BOS before every text or sequence, as add_bos_token in lm-evaluation-harness
+  // Maximum number of sequences of a corpus or of windows of a text. Values below 1 are a fraction.
+  std::optional<double> limit;
+  ScoreOptions score = {};  // its title is replaced
   bool progress = true;
   bool bos_every_window = false;  // additionally start every window of a long text with BOS
 };

@@ -27,7 +27,7 @@ struct RequestPrefetcher::Impl {
           for (size_t task = 0; task < tasks.size(); ++task) produce(task, hand_over);
         }) {}
 
-  std::vector<Row> fewshot_pool(const Task& task, const std::vector<Row>& rows) const {
+  std::vector<TaskDocument> fewshot_pool(const Task& task, const std::vector<TaskDocument>& rows) const {
     if (options.num_fewshot == 0 || task.output_type == OutputType::loglikelihood_rolling) return {};
     return task.data.fewshot_split == task.data.split ? rows : read_rows(task, data, true);
   }
@@ -35,7 +35,7 @@ struct RequestPrefetcher::Impl {
   // Reads one task and passes its chunks to the queue.
   void produce(size_t number, const HandOver& hand_over) const {
     const Task& task = tasks[number];
-    std::vector<Row> rows = read_rows(task, data);
+    std::vector<TaskDocument> rows = read_rows(task, data);
     const bool rolling = task.output_type == OutputType::loglikelihood_rolling;
     const int64_t shots = rolling ? 0 : options.num_fewshot;
     FewshotSampler sampler(task, fewshot_pool(task, rows), shots, options.fewshot_seed);
@@ -53,7 +53,7 @@ struct RequestPrefetcher::Impl {
     };
     start(0);
     for (int64_t i = 0; i < planned; ++i) {
-      Row& row = rows[static_cast<size_t>(i)];
+      TaskDocument& row = rows[static_cast<size_t>(i)];
       Question question = make_question(task, row, sampler.next(row));
       if (rolling) {
         const std::vector<int32_t> ids = encoder.encode(question.text);
@@ -75,7 +75,7 @@ struct RequestPrefetcher::Impl {
     }
   }
 
-  void add_requests(const Task& task, const Row& row, const Question& question, TextEncoder& encoder,
+  void add_requests(const Task& task, const TaskDocument& row, const Question& question, TextEncoder& encoder,
                     RequestChunk& chunk) const {
     for (size_t c = 0; c < question.pairs.size(); ++c) {
       Request request = encoder.encode_pair(question.pairs[c].context, question.pairs[c].continuation);

@@ -34,7 +34,7 @@ struct RequestChunk {
   bool last = false;                  // whether this is the last chunk of its task
   int64_t original = 0, planned = 0;  // number of documents in the files; number of documents to evaluate
   int64_t first = 0;                  // document number of questions[0]
-  std::vector<Row> rows;
+  std::vector<TaskDocument> rows;
   std::vector<Question> questions;
   std::vector<Request> requests;
   std::vector<Window> windows;

@@ -39,7 +39,7 @@ Json logged_value(const Task& task, size_t metric, const Question& question, dou
 
 }  // namespace
 
-Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Question& question,
+Json sample_record(const Task& task, int64_t doc_id, const TaskDocument& row, const Question& question,
                    const std::vector<Score>& scores, const std::vector<double>& values) {
   const bool rolling = task.output_type == OutputType::loglikelihood_rolling;
   Json record = {{"doc_id", doc_id}, {"doc", row.document}, {"target", question.target}};

@@ -47,7 +47,7 @@ std::string to_table(const std::vector<TaskResult>& results);
 // Returns one line of samples_<task>_<date>.jsonl: doc_id, doc, target, arguments, resps and filtered_resps
 // (log-likelihood and greedy flag of each request, as strings), filter, metrics, doc_hash, prompt_hash, target_hash,
 // and the values of the metrics.
-Json sample_record(const Task& task, int64_t doc_id, const Row& row, const Question& question,
+Json sample_record(const Task& task, int64_t doc_id, const TaskDocument& row, const Question& question,
                    const std::vector<Score>& scores, const std::vector<double>& values);
 
 // Converts the path of a model to a folder name by the rule of the harness.

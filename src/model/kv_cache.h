@@ -15,8 +15,8 @@ namespace lazy {
 // before RoPE. Streaming tensors are replaced and never modified in place, so a copy of the cache is a snapshot.
 struct KVCache {
   std::vector<at::Tensor> keys, values;
-  // Recurrent states of mixers other than attention: a list of tensors of constant size per layer. Only CacheSteps
-  // modifies them in place.
+  // Recurrent states of mixers other than attention: a list of tensors of constant size per layer. Only
+  // GraphedStateRunner modifies them in place.
   std::vector<std::vector<at::Tensor>> states;
   // With streaming->heavy: per layer, the total attention weight that each retained token has received, (batch, kept,
   // kv_heads) fp32.

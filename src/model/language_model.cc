@@ -204,9 +204,9 @@ void LanguageModel::hold_compute_dtype() {
   const at::NoGradGuard guard;
   const at::ScalarType dtype = impl_->dtype;
   for (const DecoderBlock& block : impl_->blocks) {
-    for (const Linear* product : block.mixer->products()) product->hold_in(dtype);
+    for (const Linear* product : block.mixer->products()) product->convert_weights_to(dtype);
     if (!block.mlp) continue;
-    for (const Linear* product : block.mlp->products()) product->hold_in(dtype);
+    for (const Linear* product : block.mlp->products()) product->convert_weights_to(dtype);
   }
   for (at::Tensor table : {impl_->embedding, impl_->head}) {
     if (table.defined()) table.set_data(table.detach().to(dtype));

@@ -15,8 +15,8 @@
 #include "model/offloaded_weights.h"
 #include "model/parameters.h"
 #include "model/quantization.h"
-#include "ops/few_rows.h"
-#include "ops/step_layers.h"
+#include "ops/fused_decode_layers.h"
+#include "ops/skinny_gemm.h"
 
 namespace lazy {
 
@@ -45,8 +45,9 @@ struct LanguageModel::Impl {
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
-  // Computes all layers in the fused decode kernel (ops/step_layers.h). Returns false if it does not support this pass.
-  bool step_layers(ResidualStream& stream, const ForwardOptions& options) const;
+  // Computes all layers in the fused decode kernel (ops/fused_decode_layers.h). Returns false if it does not support
+  // this pass.
+  bool fused_decode_layers(ResidualStream& stream, const ForwardOptions& options) const;
   std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                  const std::function<void(double)>& step) const;
   // The results of ops::linear_cross_entropy; hidden (tokens, hidden_size).
@@ -72,7 +73,7 @@ struct LanguageModel::Impl {
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;
   ops::Int8Matrix head_int8;
-  mutable ops::StepWords step_words;
+  mutable ops::SyncFlags sync_flags;
   NamedTensors stored, trained;
   std::vector<ShardUnit> shard_units;
   ShardHooks* hooks = nullptr;

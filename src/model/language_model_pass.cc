@@ -59,14 +59,14 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
     fail("model", "a KV cache supports only inference: disable gradients");
   if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
   if (options.paged) {
-    const std::string why = why_not_paged(config, options.paged->max_length);
+    const std::string why = paged_unsupported_reason(config, options.paged->max_length);
     if (!why.empty()) fail("model", "paged KV cache: {}", why);
     if (at::GradMode::is_enabled()) fail("model", "a paged KV cache supports only inference: disable gradients");
     if (options.cache || options.packed)
       fail("model", "paged KV cache: expected neither a KV cache nor packed sequences");
-    if (ids.size(0) > 1 && ids.size(1) > ops::kFewRows) {
+    if (ids.size(0) > 1 && ids.size(1) > ops::kMaxDecodeRows) {
       fail("model", "paged KV cache: expected at most {} tokens per sequence in a batch of several sequences, found {}",
-           ops::kFewRows, ids.size(1));
+           ops::kMaxDecodeRows, ids.size(1));
     }
   }
   if (options.activation_hooks && options.cache && options.cache->streaming)
@@ -141,16 +141,16 @@ void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, co
   }
 }
 
-bool LanguageModel::Impl::step_layers(ResidualStream& stream, const ForwardOptions& options) const {
+bool LanguageModel::Impl::fused_decode_layers(ResidualStream& stream, const ForwardOptions& options) const {
   const PagedKeys* paged = options.paged;
   if (!device.is_cuda() || !paged || paged->sources.defined() || at::GradMode::is_enabled() || hooks ||
       stream.residual.defined() || stream.branch.size(0) * stream.branch.size(1) != 1 || options.return_stats ||
       options.activation_hooks || options.rows.defined()) {
     return false;
   }
-  ops::StepLayers step{.x = stream.branch.squeeze(1).contiguous(), .eps = config.norm.eps};
+  ops::FusedDecodeLayers step{.x = stream.branch.squeeze(1).contiguous(), .eps = config.norm.eps};
   for (size_t i = 0; i < blocks.size(); ++i) {
-    ops::StepLayer layer;
+    ops::FusedDecodeLayer layer;
     if (!blocks[i].describe(layer, options)) return false;
     layer.pages.keys = paged->keys[i];
     layer.pages.values = paged->values[i];
@@ -161,8 +161,8 @@ bool LanguageModel::Impl::step_layers(ResidualStream& stream, const ForwardOptio
   }
   step.lengths = paged->lengths;
   step.block_table = paged->block_table;
-  step.words = &step_words;
-  const std::optional<at::Tensor> x = ops::step_layers(step);
+  step.words = &sync_flags;
+  const std::optional<at::Tensor> x = ops::fused_decode_layers(step);
   if (!x) return false;
   stream = {x->unsqueeze(1), {}};
   return true;
@@ -180,7 +180,7 @@ std::vector<ForwardResult> LanguageModel::Impl::run(const std::vector<at::Tensor
     for (const at::Tensor& ids : batches) streams.push_back(begin(ids, options));
   }
   const auto total = static_cast<double>(blocks.size() * batches.size());
-  const bool done = streams.size() == 1 && step_layers(streams.front(), options);
+  const bool done = streams.size() == 1 && fused_decode_layers(streams.front(), options);
   for (size_t i = 0; i < blocks.size() && !done; ++i) {
     const size_t unit = unit_of(static_cast<int64_t>(i));
     run_pre_forward_hooks(hooks, unit, unit + 1, streams);
@@ -229,10 +229,10 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
     return softcapped(logits, impl_->config.multipliers.logits_softcap);
   };
   if (at::GradMode::is_enabled()) return capped(at::linear(hidden, impl_->head_matrix()).to(at::kFloat));
-  const at::Tensor logits = !ops::serves_few_rows(rows) ? ops::dense_product(rows, impl_->head_matrix())
+  const at::Tensor logits = !ops::supports_skinny_gemm(rows) ? ops::dense_product(rows, impl_->head_matrix())
                             : impl_->head_int8.defined() && rows.is_cpu()
-                                ? ops::few_rows_linear(rows, impl_->head_int8)
-                                : ops::few_rows_linear(rows, impl_->head_matrix(), /*wide=*/rows.is_cuda());
+                                ? ops::skinny_linear(rows, impl_->head_int8)
+                                : ops::skinny_linear(rows, impl_->head_matrix(), /*wide=*/rows.is_cuda());
   std::vector<int64_t> shape = hidden.sizes().vec();
   shape.back() = logits.size(1);
   return capped(logits.to(at::kFloat)).view(shape);

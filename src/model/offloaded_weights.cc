@@ -21,7 +21,7 @@ OffloadedWeights::OffloadedWeights(std::unique_ptr<WeightsFile> file, std::files
   }
 }
 
-void OffloadedWeights::hold(Part& part, const at::Tensor& tensor) const {
+void OffloadedWeights::hold(WeightPart& part, const at::Tensor& tensor) const {
   const c10::Storage storage = tensor.storage();
   auto place = std::find_if(part.memory.begin(), part.memory.end(),
                             [&](const Held& held) { return held.storage.is_alias_of(storage); });
@@ -41,7 +41,7 @@ void OffloadedWeights::take(const std::vector<ShardUnit>& parts, const NamedTens
   }
   read(others, /*check=*/true);
   for (const ShardUnit& of : parts) {
-    Part part;
+    WeightPart part;
     std::vector<std::pair<at::Tensor, at::Tensor>>
         narrow;  // fp32 leaf of a linear layer -> the rows of the low-precision matrix that replaces it
     for (const Linear* product : compute == at::kFloat ? std::vector<const Linear*>() : of.products) {
@@ -83,7 +83,7 @@ void OffloadedWeights::read(const std::vector<Target>& targets, bool check) cons
   }
 }
 
-void OffloadedWeights::lend(Part& part) {
+void OffloadedWeights::lend(WeightPart& part) {
   // Layers have equal sizes, so their memory is reused instead of freed and reallocated.
   for (Held& held : part.memory) {
     const auto fits = std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& t) {
@@ -104,7 +104,7 @@ void OffloadedWeights::lend(Part& part) {
 }
 
 void OffloadedWeights::unshard(size_t index, std::optional<size_t>) {
-  Part& part = parts_.at(index);
+  WeightPart& part = parts_.at(index);
   if (part.users++ > 0) return;
   lend(part);
   read(part.targets, !part.seen);
@@ -112,7 +112,7 @@ void OffloadedWeights::unshard(size_t index, std::optional<size_t>) {
 }
 
 void OffloadedWeights::reshard(size_t index) {
-  Part& part = parts_.at(index);
+  WeightPart& part = parts_.at(index);
   if (--part.users > 0) return;
   for (Held& held : part.memory) {
     release_storage(held.storage);

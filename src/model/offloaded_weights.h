@@ -41,22 +41,22 @@ class OffloadedWeights final : public ShardHooks {
     at::TensorOptions options;
     at::Tensor memory;  // allocated only while the unit is resident
   };
-  struct Part {
+  struct WeightPart {
     std::vector<Target> targets;
     std::vector<Held> memory;
     int64_t users = 0;
     bool seen = false;  // true after the values have been checked once
   };
   void read(const std::vector<Target>& targets, bool check) const;
-  void hold(Part& part, const at::Tensor& tensor) const;
-  void lend(Part& part);
+  void hold(WeightPart& part, const at::Tensor& tensor) const;
+  void lend(WeightPart& part);
 
   std::unique_ptr<WeightsFile> file_;
   std::filesystem::path directory_;
   std::vector<StoredTensor> stored_;
   std::map<std::string, std::string> names_;                 // from match_weights()
   std::map<std::string, std::pair<size_t, size_t>> places_;  // model name -> index in stored_, index of the part
-  std::vector<Part> parts_;
+  std::vector<WeightPart> parts_;
   std::vector<at::Tensor> spare_;  // memory freed by the previous unit; the next unit reuses it if the sizes match
 };
 

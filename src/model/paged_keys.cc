@@ -7,7 +7,7 @@
 
 namespace lazy {
 
-std::string why_not_paged(const ModelConfig& c, int64_t max_length) {
+std::string paged_unsupported_reason(const ModelConfig& c, int64_t max_length) {
   if (!c.all_attention()) return fmt::format("{} layers use a recurrent state", name(c.mixer.type));
   if (c.positions.kind == PositionKind::transformer_xl) return "transformer_xl positions require complete segments";
   if (rope_varies(c, max_length))
@@ -18,7 +18,7 @@ std::string why_not_paged(const ModelConfig& c, int64_t max_length) {
 
 PagedKeys make_paged_keys(const ModelConfig& c, int64_t pages, int64_t page_size, at::ScalarType dtype,
                           at::Device device, int64_t max_length) {
-  const std::string why = why_not_paged(c, max_length);
+  const std::string why = paged_unsupported_reason(c, max_length);
   if (!why.empty()) fail("model", "paged KV cache: {}", why);
   PagedKeys out{.max_length = max_length};
   const auto pool = [&] {

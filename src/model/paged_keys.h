@@ -11,9 +11,9 @@ namespace lazy {
 
 // One pass over new tokens of several sequences: ids (batch, length), where row b continues sequence b. The pass writes
 // the keys and values of the new tokens into the pool and attends to each sequence's pages. Positions and lengths
-// differ per sequence. `length` is the same for all sequences and at most ops::kFewRows unless batch is 1. If `sources`
-// is defined, sequences of different lengths are concatenated instead: ids (1, tokens), and block_table and lengths are
-// undefined.
+// differ per sequence. `length` is the same for all sequences and at most ops::kMaxDecodeRows unless batch is 1. If
+// `sources` is defined, sequences of different lengths are concatenated instead: ids (1, tokens), and block_table and
+// lengths are undefined.
 struct PagedKeys {
   // Per layer, (pages, page_size, kv_heads, head_dim) in the compute dtype. Modified in place.
   std::vector<at::Tensor> keys, values;
@@ -24,14 +24,14 @@ struct PagedKeys {
   at::Tensor positions;    // (batch, length): positions of the new tokens, starting at 0
   at::Tensor slots;        // (batch * length): page * page_size + offset of each new token
   int64_t longest = 0;     // maximum of `lengths`, or an upper bound during graph capture
-  int64_t max_length = 0;  // maximum tokens per sequence, for why_not_paged
+  int64_t max_length = 0;  // maximum tokens per sequence, for paged_unsupported_reason
   // Defined only for concatenated sequences. cu_seqlens_q and cu_seqlens_k, (sequences + 1) int32, are the cumulative
-  // numbers of new tokens and of all tokens. `sources` (int64, ops/rope_to_pages.h) states where each key is read from.
-  // Only new tokens that `sources` refers to are written to pages.
+  // numbers of new tokens and of all tokens. `sources` (int64, ops/kv_cache_write.h) states where each key is read
+  // from. Only new tokens that `sources` refers to are written to pages.
   at::Tensor cu_seqlens_q, cu_seqlens_k, sources;
 };
 
-// Allocates uninitialized pools of `pages` pages. Error if why_not_paged is not empty.
+// Allocates uninitialized pools of `pages` pages. Error if paged_unsupported_reason is not empty.
 PagedKeys make_paged_keys(const ModelConfig& config, int64_t pages, int64_t page_size, at::ScalarType dtype,
                           at::Device device, int64_t max_length = std::numeric_limits<int64_t>::max());
 }  // namespace lazy

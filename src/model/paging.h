@@ -14,6 +14,7 @@ namespace lazy {
 int64_t page_bytes(const ModelConfig& config, int64_t page_size, at::ScalarType dtype);
 // Returns the reason why the model does not support the paged KV cache for sequences of up to `max_length` tokens, or
 // an empty string if it does. Sequences of unsupported models use a separate KVCache each.
-std::string why_not_paged(const ModelConfig& config, int64_t max_length = std::numeric_limits<int64_t>::max());
+std::string paged_unsupported_reason(const ModelConfig& config,
+                                     int64_t max_length = std::numeric_limits<int64_t>::max());
 
 }  // namespace lazy

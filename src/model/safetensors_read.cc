@@ -39,12 +39,12 @@ struct SafetensorsFile::Impl {
     std::shared_ptr<MappedFile> map;
     uint64_t data_start = 0;
   };
-  struct Place {
+  struct FileEntry {
     SafetensorsEntry entry;
     size_t file;
   };
   std::vector<OpenFile> files;
-  std::map<std::string, Place> places;
+  std::map<std::string, FileEntry> places;
   std::vector<std::string> names;
   std::map<std::string, std::string> metadata;
 
@@ -67,7 +67,7 @@ struct SafetensorsFile::Impl {
         if (found == held.end()) {
           fail(kSafetensors, "{}: weight_map: {}: {} does not contain this tensor", path.string(), name, file);
         }
-        places.emplace(name, Place{found->second, files.size() - 1});
+        places.emplace(name, FileEntry{found->second, files.size() - 1});
       }
     }
   }
@@ -79,7 +79,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : impl_(std::make_unique<
   } else {
     for (SafetensorsEntry& entry : impl_->open(path)) {
       const std::string name = entry.name;
-      impl_->places.emplace(name, Impl::Place{std::move(entry), 0});
+      impl_->places.emplace(name, Impl::FileEntry{std::move(entry), 0});
     }
   }
   for (const auto& [name, place] : impl_->places) impl_->names.push_back(name);

@@ -5,7 +5,7 @@
 #include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"
 #include "ops/rope_autograd.h"
-#include "ops/side_by_side.h"
+#include "ops/try_concat_view.h"
 
 namespace lazy::ops {
 
@@ -73,7 +73,7 @@ at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
 
 // Returns the rotated q and k. If both are slices of one tensor, one kernel rotates them.
 std::pair<at::Tensor, at::Tensor> rotated(const at::Tensor& q, const at::Tensor& k, const RopeArguments& rotation) {
-  const at::Tensor both = side_by_side({q, k}, 2);
+  const at::Tensor both = try_concat_view({q, k}, 2);
   if (!both.defined()) return {rope(q, rotation, false), rope(k, rotation, false)};
   const auto turned = rope(both, rotation, false).split_with_sizes({q.size(2), k.size(2)}, 2);
   return {turned[0], turned[1]};

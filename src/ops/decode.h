@@ -10,7 +10,7 @@ namespace lazy::ops {
 
 // Up to this many query rows per sequence use lazy::decode, which reads the cache in place. For more rows
 // lazy::attention, which packs the keys first, is faster. python/lazy_attention/decoding.py defines the same number.
-constexpr int64_t kFewRows = 8;
+constexpr int64_t kMaxDecodeRows = 8;
 
 // q               (batch, rows, heads, head_dim): the newest tokens of each sequence, whose keys are in the cache
 // k_cache         (batch, capacity, kv_heads, head_dim), or with block_table (pages, page_size, kv_heads, head_dim)

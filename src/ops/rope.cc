@@ -65,19 +65,19 @@ void check_last_rope_position(int64_t last) {
 namespace {
 
 // Cosines and sines by position, cached for the process: computing an fp64 sine takes longer than rotating a pair.
-struct Table {
+struct AngleTable {
   int64_t positions = 0, pairs = 0;
   std::vector<float> cos, sin;  // (positions, pairs)
 };
 
-std::shared_ptr<const Table> table(const RopeArguments& a, int64_t positions) {
+std::shared_ptr<const AngleTable> table(const RopeArguments& a, int64_t positions) {
   static std::mutex mutex;
-  static std::map<RopeKey, std::shared_ptr<const Table>> tables;
+  static std::map<RopeKey, std::shared_ptr<const AngleTable>> tables;
   std::lock_guard lock(mutex);
   auto& known = tables[rope_key(a)];
   if (known && known->positions >= positions) return known;
   const RopeFrequencies frequencies = rope_frequencies(a.base, a.rotary_dim, a.scaling);
-  auto grown = std::make_shared<Table>();
+  auto grown = std::make_shared<AngleTable>();
   grown->positions = std::max(positions, known ? 2 * known->positions : int64_t{256});
   grown->pairs = a.rotary_dim / 2;
   grown->cos.resize(grown->positions * grown->pairs);

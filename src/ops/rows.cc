@@ -180,19 +180,28 @@ CrossEntropy cross_entropy(float* logits, int64_t vocabulary, int64_t label, flo
   float top = cpu::max_lanes(largest);
   for (size_t i = whole; i < n; ++i) top = std::max(top, logits[i]);
   const float target = logits[label];
-  VF sum = hn::Zero(f);
+  // The sum of a block is fp32, the sum of the blocks float64: one fp32 sum over 262144 equal terms would have a
+  // relative error of 1e-4, because every addition rounds in the same direction.
+  constexpr size_t kBlock = 64 * kLanes;
   const VF shift = hn::Set(f, top);
-  for (size_t i = 0; i < whole; i += kLanes) {
-    const VF e = cpu::exp_nonpositive(f, hn::Sub(hn::LoadU(f, logits + i), shift));
-    if (gradient_scale != 0) hn::StoreU(e, f, logits + i);
-    sum = hn::Add(sum, e);
+  double blocks = 0;
+  float block = 0;
+  for (size_t begin = 0; begin < whole; begin += kBlock) {
+    blocks += block;
+    VF sum = hn::Zero(f);
+    for (size_t i = begin; i < std::min(begin + kBlock, whole); i += kLanes) {
+      const VF e = cpu::exp_nonpositive(f, hn::Sub(hn::LoadU(f, logits + i), shift));
+      if (gradient_scale != 0) hn::StoreU(e, f, logits + i);
+      sum = hn::Add(sum, e);
+    }
+    block = cpu::sum_lanes(sum);
   }
-  float total = cpu::sum_lanes(sum);
   for (size_t i = whole; i < n; ++i) {
     const float e = std::exp(logits[i] - top);
     if (gradient_scale != 0) logits[i] = e;
-    total += e;
+    block += e;
   }
+  const auto total = static_cast<float>(blocks + block);
   if (gradient_scale != 0) {
     const float scale = gradient_scale / total;
     for (size_t i = 0; i < whole; i += kLanes) {

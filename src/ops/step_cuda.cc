@@ -27,19 +27,19 @@ const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_pt
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 
 // The arguments of the kernel, except for the output pointers.
-struct FewRowsCall {
+struct SkinnyGemmCall {
   const c10::cuda::CUDAGuard guard;
   const at::Tensor x, weights, norm_weight, add;
-  at::Tensor weighed, scales;
-  cuda::FewRows a;
+  at::Tensor scaled_x, scales;
+  cuda::SkinnyGemm a;
 
-  FewRowsCall(const FewRowsInput& in, const at::Tensor& W)
+  SkinnyGemmCall(const SkinnyGemmInput& in, const at::Tensor& W)
       : guard(in.x.device()),
         x(on_16_bytes(in.x.stride(1) == 1 && in.x.stride(0) % 8 == 0 ? in.x : in.x.contiguous())),
         weights(on_16_bytes(W)),
         norm_weight(on_16_bytes(in.norm_weight)),
         add(on_16_bytes(in.add.defined() ? in.add.contiguous() : in.add)),
-        a{.type = row_type("few_rows", x)} {
+        a{.type = row_type("skinny_gemm", x)} {
     a.x = x.const_data_ptr();
     a.W = weights.const_data_ptr();
     a.x_stride = x.stride(0);
@@ -51,31 +51,31 @@ struct FewRowsCall {
       a.next_bytes = static_cast<int64_t>(in.next_W.nbytes());
     }
     if (norm_weight.defined()) a.norm_weight = norm_weight.const_data_ptr<float>();
-    if (a.rows > cuda::kRowsByThemselves) {
-      weighed = at::empty({(a.rows + 7) / 8 * 8, a.in}, x.options());
+    if (a.rows > cuda::kMaxUngroupedRows) {
+      scaled_x = at::empty({(a.rows + 7) / 8 * 8, a.in}, x.options());
       scales = at::empty({a.rows}, x.options().dtype(at::kFloat));
-      a.weighed = weighed.mutable_data_ptr();
+      a.scaled_x = scaled_x.mutable_data_ptr();
       a.scales = scales.mutable_data_ptr<float>();
     }
     a.eps = static_cast<float>(in.eps);
   }
 };
 
-at::Tensor few_rows(const FewRowsInput& in, const at::Tensor& W, bool swiglu, bool wide) {
-  FewRowsCall call(in, W);
-  cuda::FewRows& a = call.a;
+at::Tensor skinny_gemm(const SkinnyGemmInput& in, const at::Tensor& W, bool swiglu, bool wide) {
+  SkinnyGemmCall call(in, W);
+  cuda::SkinnyGemm& a = call.a;
   a.out = W.size(0) / (swiglu ? 2 : 1);
   at::Tensor y = at::empty({a.rows, a.out}, wide ? in.x.options().dtype(at::kFloat) : in.x.options());
   a.swiglu = swiglu;
   a.wide = wide;
   a.y = y.mutable_data_ptr();
-  cuda::few_rows(a, c10::cuda::getCurrentCUDAStream());
+  cuda::skinny_gemm(a, c10::cuda::getCurrentCUDAStream());
   return y;
 }
 
 // q: (batch, length, heads, head_dim), receives the rotated queries.
-cuda::ToPages to_pages(const PagePlaces& to, const at::Tensor& positions, const at::Tensor& q) {
-  cuda::ToPages a{};
+cuda::PageTarget page_target(const PagePlaces& to, const at::Tensor& positions, const at::Tensor& q) {
+  cuda::PageTarget a{};
   a.q = q.mutable_data_ptr();
   a.keys = to.keys.mutable_data_ptr();
   a.values = to.values.mutable_data_ptr();
@@ -94,25 +94,25 @@ cuda::ToPages to_pages(const PagePlaces& to, const at::Tensor& positions, const 
   return a;
 }
 
-at::Tensor few_rows_to_pages(const FewRowsInput& in, const at::Tensor& W, const PagePlaces& to) {
-  FewRowsCall call(in, W);
+at::Tensor skinny_gemm_kv_cache_write(const SkinnyGemmInput& in, const at::Tensor& W, const PagePlaces& to) {
+  SkinnyGemmCall call(in, W);
   const at::Tensor positions = to.rope.positions.contiguous();
   const int64_t kv_heads = to.keys.size(2), dim = to.keys.size(3);
   at::Tensor q = at::empty({positions.size(0), positions.size(1), W.size(0) / dim - 2 * kv_heads, dim}, in.x.options());
   call.a.out = W.size(0) / 2;
-  call.a.pages = to_pages(to, positions, q);
-  cuda::few_rows(call.a, c10::cuda::getCurrentCUDAStream());
+  call.a.pages = page_target(to, positions, q);
+  cuda::skinny_gemm(call.a, c10::cuda::getCurrentCUDAStream());
   return q;
 }
 
-GatheredKeys rope_to_pages(const PageWrite& w, const at::Tensor& sources) {
+GatheredKeys kv_cache_write(const PageWrite& w, const at::Tensor& sources) {
   const c10::cuda::CUDAGuard guard(w.q.device());
   const auto last_contiguous = [](const at::Tensor& t) { return t.stride(3) == 1 ? t : t.contiguous(); };
   // Merges batch and length into one token axis.
   const auto tokens = [&](const at::Tensor& t) { return last_contiguous(t).flatten(0, 1); };
   const at::Tensor q = tokens(w.q), k = tokens(w.k), v = tokens(w.v), positions = w.rope.positions.contiguous();
   GatheredKeys out{.q = at::empty(w.q.sizes(), w.q.options()), .keys = {}, .values = {}};
-  cuda::RopeToPages a{.type = row_type("rope_to_pages", q)};
+  cuda::KvCacheWrite a{.type = row_type("kv_cache_write", q)};
   a.q = q.const_data_ptr();
   a.k = k.const_data_ptr();
   a.v = v.const_data_ptr();
@@ -123,7 +123,7 @@ GatheredKeys rope_to_pages(const PageWrite& w, const at::Tensor& sources) {
   a.v_token = v.stride(0);
   a.v_head = v.stride(1);
   a.tokens = q.size(0);
-  a.to = to_pages(w, positions, out.q);
+  a.to = page_target(w, positions, out.q);
   if (sources.defined()) {
     out.keys = at::empty({sources.size(0), a.to.kv_heads, a.to.dim}, w.k.options());
     out.values = at::empty_like(out.keys);
@@ -132,19 +132,19 @@ GatheredKeys rope_to_pages(const PageWrite& w, const at::Tensor& sources) {
     a.gathered_keys = out.keys.mutable_data_ptr();
     a.gathered_values = out.values.mutable_data_ptr();
   }
-  cuda::rope_to_pages(a, c10::cuda::getCurrentCUDAStream());
+  cuda::kv_cache_write(a, c10::cuda::getCurrentCUDAStream());
   return out;
 }
 
-std::optional<at::Tensor> step_layers(const StepLayers& in) {
+std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
   const c10::cuda::CUDAGuard guard(in.x.device());
-  const StepLayer& first = in.layers.front();
+  const FusedDecodeLayer& first = in.layers.front();
   const PagePlaces& pages = first.pages;
   const int64_t tokens = in.x.size(0), dim = pages.keys.size(3);
   const auto in_place = [](const at::Tensor& t, at::ScalarType type) {
     return !t.defined() || (t.scalar_type() == type && t.is_contiguous() && aligned(t));
   };
-  const auto fits = [&](const StepLayer& l) {
+  const auto fits = [&](const FusedDecodeLayer& l) {
     const auto all = [&](at::ScalarType type, auto... tensors) { return (in_place(*tensors, type) && ...); };
     const AttentionTerms& a = l.attention;
     return all(at::kBFloat16, &l.qkv, &l.output, &l.gate_up, &l.down, &l.pages.keys, &l.pages.values) &&
@@ -178,31 +178,31 @@ std::optional<at::Tensor> step_layers(const StepLayers& in) {
   const DecodeNumbers numbers(in.lengths, OptionalTensor(in.block_table), none);
   const at::Tensor positions = pages.rope.positions.contiguous();
   at::Tensor cu_q, cu_k;
-  std::vector<cuda::StepLayer> layers;
-  for (const StepLayer& l : in.layers) {
+  std::vector<cuda::FusedDecodeLayer> layers;
+  for (const FusedDecodeLayer& l : in.layers) {
     const AttentionTerms& a = l.attention;
     layers.push_back({l.qkv.const_data_ptr(), l.output.const_data_ptr(), l.gate_up.const_data_ptr(),
                       l.down.const_data_ptr(), pointer(l.norm), pointer(l.mlp_norm), l.pages.keys.mutable_data_ptr(),
                       l.pages.values.mutable_data_ptr(), pointer(a.distance_bias), pointer(a.tau),
                       pointer(a.options.sink), pointer(a.options.alibi_slopes)});
   }
-  cuda::StepLayers p{};
+  cuda::FusedDecodeLayers p{};
   p.layers = layers.data();
   p.count = static_cast<int64_t>(layers.size());
   p.problem = attention_problem(arguments, cu_q, cu_k);
   numbers.set(p.attention, pages.keys);
   p.attention.distance_bias = layers.front().distance_bias;  // only tells the kernel whether there is a bias
   p.pages = pages.keys.size(0);
-  p.to = to_pages(pages, positions, q);
+  p.to = page_target(pages, positions, q);
   p.hidden = in.x.size(1);
   p.inner = first.gate_up.size(0) / 2;
   p.eps = static_cast<float>(in.eps);
   p.x = in.x.const_data_ptr();
-  if (!cuda::serves_step_layers(p)) return {};
-  p.words = in.words->of(cuda::step_layers_words(p), in.x.device()).mutable_data_ptr();
+  if (!cuda::supports_fused_decode_layers(p)) return {};
+  p.words = in.words->of(cuda::fused_decode_sync_words(p), in.x.device()).mutable_data_ptr();
   at::Tensor y = at::empty_like(in.x);
   p.y = y.mutable_data_ptr();
-  cuda::step_layers(p, c10::cuda::getCurrentCUDAStream());
+  cuda::fused_decode_layers(p, c10::cuda::getCurrentCUDAStream());
   return y;
 }
 
@@ -318,10 +318,15 @@ class GraphRecorder : public Recorder {
   const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
 };
 
-const StepKernels kKernels{
-    few_rows,        rope_to_pages,    few_rows_to_pages,
-    step_layers,     sample_tokens,    pinned_copy,
-    recurrence_step, convolution_step, []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
+const StepKernels kKernels{skinny_gemm,
+                           kv_cache_write,
+                           skinny_gemm_kv_cache_write,
+                           fused_decode_layers,
+                           sample_tokens,
+                           pinned_copy,
+                           recurrence_step,
+                           convolution_step,
+                           []() -> std::unique_ptr<Recorder> { return std::make_unique<GraphRecorder>(); }};
 const bool step_registered = [] {
   cuda_library().step_kernels = &kKernels;
   return true;

@@ -6,20 +6,20 @@
 #include <optional>
 #include <utility>
 
-#include "ops/few_rows.h"
+#include "ops/fused_decode_layers.h"
+#include "ops/kv_cache_write.h"
 #include "ops/recorder.h"
 #include "ops/recurrence_step.h"
-#include "ops/rope_to_pages.h"
 #include "ops/sample_tokens.h"
-#include "ops/step_layers.h"
+#include "ops/skinny_gemm.h"
 
 namespace lazy::ops {
 
 struct StepKernels {
-  at::Tensor (*few_rows)(const FewRowsInput& input, const at::Tensor& W, bool swiglu, bool wide);
-  GatheredKeys (*rope_to_pages)(const PageWrite& write, const at::Tensor& sources);  // without `sources`: no gather
-  at::Tensor (*few_rows_to_pages)(const FewRowsInput& input, const at::Tensor& W, const PagePlaces& to);
-  std::optional<at::Tensor> (*step_layers)(const StepLayers& in);
+  at::Tensor (*skinny_gemm)(const SkinnyGemmInput& input, const at::Tensor& W, bool swiglu, bool wide);
+  GatheredKeys (*kv_cache_write)(const PageWrite& write, const at::Tensor& sources);  // without `sources`: no gather
+  at::Tensor (*skinny_gemm_kv_cache_write)(const SkinnyGemmInput& input, const at::Tensor& W, const PagePlaces& to);
+  std::optional<at::Tensor> (*fused_decode_layers)(const FusedDecodeLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);
   void (*pinned_copy)(const at::Tensor& to, const at::Tensor& from);
   std::pair<at::Tensor, at::Tensor> (*recurrence_step)(const LinearRecurrence& in);

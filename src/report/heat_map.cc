@@ -20,7 +20,7 @@ constexpr double kWidth = 296, kMapFont = 14;
 
 std::string level_class(double t) { return fmt::format("q{}", ramp_level(t)); }
 
-// A strip of the ramp, `value_at` maps the strip's position to the data, ticks are placed by the inverse.
+// A strip of the color ramp with tick labels; `marks` are pairs of a position in [0, 1] and its label.
 std::string bar(double width, const std::vector<std::pair<double, std::string>>& marks, const std::string& label) {
   Svg svg(width, 36, label, "bar");
   const double step = width / kRampLevels;
@@ -84,13 +84,13 @@ std::string draw(const HeatMap& map) {
 std::string draw_color_bar(double high, double width) {
   std::vector<std::pair<double, std::string>> marks;
   for (double at : {0.0, 0.5, 1.0}) marks.emplace_back(at, percent(at * high) + " %");
-  return bar(width, marks, fmt::format("Colour bar: 0 to {} percent", percent(high)));
+  return bar(width, marks, fmt::format("Color bar: 0 to {} percent", percent(high)));
 }
 
 std::string draw_weight_bar(double width) {
   std::vector<std::pair<double, std::string>> marks;
   for (double value : {0.0, 0.05, 0.2, 0.5, 1.0}) marks.emplace_back(std::sqrt(value), percent(value) + " %");
-  return bar(width, marks, "Colour bar of attention weights: 0 to 100 percent, by the square root");
+  return bar(width, marks, "Color bar of attention weights: 0 to 100 percent, square-root scale");
 }
 
 std::vector<double> received(const AttentionMap& map) {
@@ -118,7 +118,8 @@ namespace {
 void cells(Svg& svg, const AttentionMap& map, double left, double top, double cell_width, double cell_height,
            bool titles) {
   for (size_t i = 0; i < map.weights.size(); ++i) {
-    // Everything a query may see lies on a tinted bar: blank cells on it are weights of exactly zero.
+    // The keys that a query may see have a tinted background; a blank cell on this background is a weight of exactly
+    // zero.
     svg.rect(left, top + cell_height * double(i), cell_width * double(i + 1), cell_height - 0.6, "visible");
     for (size_t j = 0; j <= i && j < map.weights[i].size(); ++j) {
       const double weight = map.weights[i][j];
@@ -135,7 +136,7 @@ void cells(Svg& svg, const AttentionMap& map, double left, double top, double ce
 }  // namespace
 
 std::string draw_square(const AttentionMap& map) {
-  // Up to 64 tokens fit into the page's column, with rows no lower than their labels.
+  // Up to 64 tokens fit into the column of the page, and a row is at least as high as its label.
   const double margin = 88, cell = std::clamp(948 / double(std::max<size_t>(1, map.weights.size())), 14.8, 17.0),
                side = cell * double(map.weights.size());
   Svg svg(margin + side, margin + side, fmt::format("Attention map of layer {}, head {}", map.layer, map.head),
@@ -170,7 +171,8 @@ MapAxis numbered(const std::string& name, size_t count, size_t first) {
 
 std::string map_browser(const std::string& id, const std::vector<MapAxis>& axes,
                         const std::function<std::string(size_t, size_t)>& picture) {
-  // An input's :checked shows its own part of the stage; the inputs come before the stage, so that `~` reaches it.
+  // The :checked state of an input shows its part of the stage. The inputs precede the stage so that the CSS selector
+  // `~` matches it.
   std::string css = fmt::format(
       ".{0} .part{{display:none}}.{0} input{{position:absolute;opacity:0}}.{0} "
       "label{{display:inline-block;min-width:30px;padding:5px 7px;"
@@ -220,7 +222,7 @@ std::string draw_compact(const AttentionMap& map) {
   for (size_t i = 0; i < count; ++i) {
     const auto& row = map.weights[i];
     for (size_t j = 0; j < row.size() && j <= i;) {
-      // Neighbours of one colour are one piece.
+      // Adjacent cells of equal color are merged into one rectangle.
       const int level = ramp_level(std::sqrt(std::clamp(row[j], 0.0, 1.0)));
       size_t end = j + 1;
       while (end < row.size() && end <= i && ramp_level(std::sqrt(std::clamp(row[end], 0.0, 1.0))) == level) ++end;

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 Json load_json(const std::filesystem::path& path);
 Json parse_json(std::string_view text, const std::string& place);  // place: "log.jsonl:17"
 
-// A view of one value that knows its place in the file.
+// A view of one JSON value that knows its position in the file, for error messages.
 class Field : public OrderedJsonField {
  public:
   Field(const Json& value, std::string file, std::string name = "")

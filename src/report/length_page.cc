@@ -18,14 +18,14 @@ namespace lazy::report {
 
 namespace {
 
-// Header cells without scope attributes.
+// A table without scope attributes on its header cells.
 Table plain_table(const std::vector<std::string>& columns) {
   Table table{.column_scope = false, .row_scope = false};
   for (const std::string& column : columns) table.columns.push_back(column);
   return table;
 }
 
-// One value with its interval, null where there is none.
+// One value with its interval; low and high are NaN without an interval.
 struct Point {
   double x = 0, value = 0, low = NAN, high = NAN;
 };
@@ -40,7 +40,7 @@ Point point(double x, const Field& row, const std::string& key) {
   return p;
 }
 
-// A curve with a mark and a bar of its interval at every point.
+// Adds a curve with a mark at every point and a vertical bar for its interval.
 void add(Plot& plot, const std::vector<Point>& points, size_t model, const std::string& css_class = "curve ") {
   Curve curve{{}, css_class + series_class(model), true, series_mark(model)};
   for (const Point& p : points) {
@@ -51,7 +51,7 @@ void add(Plot& plot, const std::vector<Point>& points, size_t model, const std::
   plot.curves.push_back(curve);
 }
 
-// Fits the axes to the curves; a y range of more than four times is drawn by its logarithm.
+// Fits the axes to the curves. The y axis is logarithmic if the range exceeds a factor of 4 and `may_be_log` is set.
 void fit(Plot& plot, bool may_be_log) {
   fit_axes(plot);
   if (may_be_log && plot.y_low > 0 && plot.y_high > 4 * plot.y_low) {
@@ -117,7 +117,7 @@ std::string perplexity_by_length(const Field& models, const Field& result) {
 
 std::string loss_by_position(const Field& models, const Field& result) {
   Plot plot{.label = "Loss by the number of tokens that the model sees"};
-  plot.x_label = "tokens seen before the predicted one";
+  plot.x_label = "tokens before the predicted token";
   plot.y_label = "loss, nats per token";
   double longest = 0;
   for (size_t m = 0; m < models.size(); ++m) {
@@ -133,11 +133,12 @@ std::string loss_by_position(const Field& models, const Field& result) {
     add(plot, points, m);
   }
   fit(plot, false);
-  return figure(length_legend(models) + draw_responsive(plot),
-                fmt::format("Inside windows of {:.0f} tokens: each mark is the mean over the tokens that see as many "
-                            "tokens as it stands at, down to "
-                            "the mark before. Bars: 95\u2009% intervals.",
-                            longest));
+  return figure(
+      length_legend(models) + draw_responsive(plot),
+      fmt::format("Windows of {:.0f} tokens. A mark is the mean loss of the tokens whose number of preceding tokens "
+                  "is at most the mark's position and above the position of "
+                  "the previous mark. Bars: 95\u2009% intervals.",
+                  longest));
 }
 
 std::string length_table(const Field& models, const Field& result, const std::string& key, const std::string& what) {
@@ -182,9 +183,11 @@ std::string change_table(const Field& models, const Field& result) {
     }
   }
   return fmt::format(
-      "<h3>Who loses more with length</h3><p class=\"notes\">The change of the loss from the shortest window, minus "
-      "the same change of {}, in nats per token, on the same documents. Above zero: loses more. Where the interval "
-      "(95\u2009%) holds zero, the question is open.</p>{}",
+      "<h3>Which model loses more with length</h3><p class=\"notes\">The change of the loss from the shortest window, "
+      "minus "
+      "the same change of {}, in nats per token, on the same documents. Above zero, the model loses more. If the "
+      "interval "
+      "(95\u2009%) contains zero, the difference is not significant.</p>{}",
       length_name(models, 0), to_html(table));
 }
 
@@ -199,13 +202,14 @@ std::string lambada_words(const Field& models, const Field& result) {
   return "<h3>Accuracy of the last words in the streams</h3>" +
          length_table(models, result, "word_accuracy", "stream") +
          "<h3>Perplexity of the last words in the streams</h3>" +
-         length_table(models, result, "word_perplexity", "stream") + "<h3>The standard score, each item alone</h3>" +
+         length_table(models, result, "word_perplexity", "stream") + "<h3>The standard score, one item at a time</h3>" +
          to_html(table);
 }
 
 std::string probe_maps(const Field& models, const Field& result, const std::string& task) {
   std::string panels;
-  // Where the same context was asked without the planted fact, what its presence gains: levels of models differ.
+  // If the same context was also scored without the planted fact, the plot shows the gain in log-likelihood from the
+  // fact, because absolute levels differ between models.
   const bool gain = result["models"].at(0)["lengths"].at(0)["depths"].at(0).has("log_likelihood_absent");
   Plot plot{.label = "Log-likelihood of the answer by length, mean over depths"};
   plot.x_label = "tokens in the context";
@@ -238,13 +242,14 @@ std::string probe_maps(const Field& models, const Field& result, const std::stri
   fit(plot, false);
   if (gain && plot.y_low <= 0 && plot.y_high >= 0) plot.references.emplace_back(0, "not planted");
   return figure("<div class=\"multiples\">" + panels + "</div><div class=\"bar-line\">" + draw_color_bar(1) + "</div>",
-                task == "passkey" ? "Share of contexts whose pass key the model would write out, greedily and without "
-                                    "a fault. Depth 0\u2009%: the key "
-                                    "stands at the beginning."
+                task == "passkey" ? "Share of contexts in which greedy decoding reproduces the pass key without "
+                                    "an error. Depth 0\u2009%: the key "
+                                    "is at the beginning."
                                   : "Share of values that are the most likely token after their key. Depth 0\u2009%: "
-                                    "the pairs stand at the beginning.") +
+                                    "the pairs are at the beginning.") +
          figure(length_legend(models) + draw_responsive(plot),
-                gain ? "Log-likelihood of the answer minus that after the same context without the key, mean over the "
+                gain ? "Log-likelihood of the answer minus its log-likelihood after the same context without the key, "
+                       "mean over the "
                        "depths; higher is better."
                      : "Mean over the depths; higher is better.");
 }
@@ -263,13 +268,13 @@ std::string models_table(const Field& models) {
   return to_html(table);
 }
 
-// Lengths that were left out, one line each.
+// Lists the lengths that were skipped, one line each.
 std::string skipped(const Field& models, const Field& result) {
   std::string items;
   for (size_t m = 0; m < models.size(); ++m) {
     const Field rows = result["models"].at(m)["skipped"];
     for (size_t r = 0; r < rows.size(); ++r) {
-      items += fmt::format("<p class=\"notes\">{}: length {:.0f} left out: {}.</p>", length_name(models, m),
+      items += fmt::format("<p class=\"notes\">{}: length {:.0f} skipped: {}.</p>", length_name(models, m),
                            rows.at(r)["length"].number(), html_escape(rows.at(r)["why"].string()));
     }
   }
@@ -277,9 +282,9 @@ std::string skipped(const Field& models, const Field& result) {
 }
 
 std::string task_section(const std::string& task, const Field& models, const Field& result) {
-  if (result["models"].size() != models.size()) result["models"].wrong("one entry a model");
+  if (result["models"].size() != models.size()) result["models"].wrong("one entry per model");
   for (size_t m = 0; m < models.size(); ++m) {
-    if (result["models"].at(m)["lengths"].size() == 0) result["models"].at(m)["lengths"].wrong("a length at least");
+    if (result["models"].at(m)["lengths"].size() == 0) result["models"].at(m)["lengths"].wrong("at least one length");
   }
   if (task == "passkey")
     return section(task, "Passkey retrieval", "", probe_maps(models, result, task) + skipped(models, result));
@@ -304,8 +309,8 @@ std::string render_lengths(const Json& json, const std::string& file, const Page
   const Field study(json, file);
   if (study["schema"].string() != "lazy.length/1") study["schema"].wrong("\"lazy.length/1\"");
   const Field models = study["models"];
-  if (models.size() == 0) models.wrong("a model at least");
-  const std::string title = "How models fare with length";
+  if (models.size() == 0) models.wrong("at least one model");
+  const std::string title = "Model quality by context length";
   std::string body = page_header("Lazy Attention report", info.date, title,
                                  fmt::format("{} {} at context lengths from {:.0f} to {:.0f} tokens.", models.size(),
                                              models.size() == 1 ? "model" : "models and variants",

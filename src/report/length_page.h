@@ -7,7 +7,7 @@
 
 namespace lazy::report {
 
-// Error names `file` and the field that is missing or wrong.
+// An Error names `file` and the field that is missing or wrong.
 std::string render_lengths(const Json& results, const std::string& file, const PageInfo& info);
 
 }  // namespace lazy::report

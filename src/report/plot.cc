@@ -168,7 +168,7 @@ void draw_legend_handle(Svg& svg, double x, double y, const Curve& curve) {
   svg.close_group();
 }
 
-constexpr double kHandle = 30, kGap = 16, kLine = 20;  // of a legend
+constexpr double kHandle = 30, kGap = 16, kLine = 20;  // sizes of a legend
 
 double legend_width(const Plot& plot) {
   double width = 0;
@@ -176,7 +176,7 @@ double legend_width(const Plot& plot) {
   return width;
 }
 
-// Right-aligned at `right`.
+// Draws the legend right-aligned at `right`.
 void draw_legend(Svg& svg, const Plot& plot, double right, double baseline) {
   double x = right - legend_width(plot);
   for (const auto& [name, curve] : plot.legend) {
@@ -203,7 +203,7 @@ std::string draw(const Plot& plot, double width, double height, const std::strin
   double label_width = 0;
   for (const Tick& tick : y_ticks) label_width = std::max(label_width, text_width(tick.label, kPlotFont));
   const double left = label_width + 12, right = width - 10, bottom = height - 46;
-  // Beside the y axis' name, or below it where there is no room.
+  // The legend is in the line of the y axis name, or in the line below it if the line is too short for both.
   const bool beside = plot.legend.empty() || legend_width(plot) + text_width(plot.y_label, kPlotFont) <= right;
   const double top = beside ? 30 : 30 + kLine;
   const Scale x{plot.x_kind, plot.x_low, plot.x_high, left, right};

@@ -22,51 +22,55 @@ struct Tick {
   std::string label;
 };
 
-// Between 2 and `most` + 1 multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high].
+// Ticks at multiples of 1, 2, 2.5 or 5 times a power of ten within [low, high]; between 2 and `most` + 1 ticks.
 std::vector<Tick> linear_ticks(double low, double high, int most);
-// The same with "250k", "1.5M" as labels.
+// Like linear_ticks, with labels such as "250k" and "1.5M".
 std::vector<Tick> count_ticks(double low, double high, int most);
-// 0, 1, 2, 4, ... or 0, 1, 4, 16, ... up to `high`, at most `most`.
+// Ticks at 0, 1, 2, 4, ... or 0, 1, 4, 16, ... up to `high`; at most `most` ticks.
 std::vector<Tick> distance_ticks(double high, int most);
-// Powers of two within [low, high], each or every other or ..., at most `most`: "512", "1k", "32k".
+// Ticks at powers of two within [low, high]: every power, every second power, and so on, so that there are at most
+// `most` ticks: "512", "1k", "32k".
 std::vector<Tick> power_ticks(double low, double high, int most);
-// 1, 2 and 5 times powers of ten within [low, high], or the powers alone where that is more than `most`. low > 0.
+// Ticks at 1, 2 and 5 times powers of ten within [low, high], or only at powers of ten if there would be more than
+// `most`. low must be above 0.
 std::vector<Tick> log_ticks(double low, double high, int most);
-// "512", "1k" (1024), "1.5k" (1536): a context length.
+// A context length as text: "512", "1k" (1024), "1.5k" (1536).
 std::string length_label(double length);
-// Smallest number >= value of the form {1, 1.5, 2, 3, 4, 5, 6, 8} x 10^n: the upper end of a colour bar.
+// The smallest number >= value of the form {1, 1.5, 2, 3, 4, 5, 6, 8} x 10^n; used as the upper end of a color bar.
 double round_up(double value);
 
 struct Curve {
   std::vector<std::pair<double, double>> points;
-  std::string css_class;  // "curve s0", "curve faint s1", "dots s0"; s0..s7 choose the colour
+  std::string css_class;  // "curve s0", "curve faint s1", "dots s0"; s0..s7 select the color
   bool line = true;
-  int marker = -1;  // -1 none, 0 circle, 1 square, 2 triangle, 3 diamond: shapes help colour-blind readers
+  int marker = -1;  // -1 none, 0 circle, 1 square, 2 triangle, 3 diamond: shapes for color-blind readers
 };
 
 struct Plot {
-  std::string label;  // the whole picture in a sentence, for screen readers
+  std::string label;  // one sentence that describes the plot for screen readers
   std::string x_label, y_label;
   Scale::Kind x_kind = Scale::Kind::linear, y_kind = Scale::Kind::linear;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
   enum class XTicks { numbers, counts, distances, integers, powers } x_ticks = XTicks::numbers;
   std::vector<Curve> curves;
-  std::vector<std::pair<double, std::string>> references;  // horizontal lines with a label
-  std::vector<std::pair<std::string, Curve>> legend;       // names of curves, which need no points; above the plot
+  std::vector<std::pair<double, std::string>> references;  // horizontal lines: value and label
+  std::vector<std::pair<std::string, Curve>> legend;       // above the plot; curves without points
 };
 
-// Sets the axes' ranges to those of the curves' points. False where there are none: then the ranges stay.
+// Sets the axis ranges to the ranges of the curves' points. Returns false and leaves the ranges unchanged if there are
+// none.
 bool fit_axes(Plot& plot);
-// A twentieth of the range on both sides; 1 around a single value.
+// Extends a range by a twentieth on both sides, or by 1 if it contains a single value.
 void add_room(double& low, double& high);
 
-// Text is 14 units high at every size, so that it stays legible on narrow pages.
+// Text is 14 units high at every plot size, so that it stays legible on narrow pages.
 std::string draw(const Plot& plot, double width, double height, const std::string& css_class = "");
 
-// The three sizes of a full-width figure; the style sheet shows the one that fits.
+// Draws a full-width figure in three sizes; the style sheet shows the size that fits.
 std::string draw_responsive(const Plot& plot);
 
-// Labels of an x axis, from left to right: moved inwards at the drawing's ends, left out where they would overlap.
+// Draws the labels of an x axis from left to right. Labels at the ends are moved inwards, and labels that would overlap
+// are omitted.
 class XLabels {
  public:
   XLabels(Svg& svg, double width, double baseline) : svg_(svg), width_(width), baseline_(baseline) {}
@@ -77,7 +81,7 @@ class XLabels {
   double width_, baseline_, last_end_ = -1e9;
 };
 
-// A filled shape with its middle at (x, y): 0 circle, 1 square, 2 triangle, 3 diamond; none for other numbers.
+// Draws a filled mark centered at (x, y): 0 circle, 1 square, 2 triangle, 3 diamond; other numbers draw nothing.
 void draw_mark(Svg& svg, double x, double y, int shape, const std::string& css_class);
 
 // An inline swatch for a legend: a short line with the marker.

@@ -22,10 +22,11 @@ struct Quality {
   std::optional<double> RunData::*value;
 };
 
-// The most comparable measure that every run has: bits a byte does not depend on the tokenizer.
+// The most comparable measure that every run has. Bits per byte is preferred because it does not depend on the
+// tokenizer.
 const Quality* shared_quality(const std::vector<RunData>& runs) {
-  static const Quality kinds[] = {{"bits a byte", 3, &RunData::bits_per_byte},
-                                  {"nats a token", 3, &RunData::heldout_loss},
+  static const Quality kinds[] = {{"bits per byte", 3, &RunData::bits_per_byte},
+                                  {"nats per token", 3, &RunData::heldout_loss},
                                   {"perplexity per word", 1, &RunData::word_perplexity}};
   for (const Quality& kind : kinds) {
     bool all = true;
@@ -57,11 +58,11 @@ std::string weights_of(const RunData& run) {
   std::string text = fmt::format("puts {} % of its weight on the first token", percent(m.sink_ratio));
   if (std::fabs(m.released_mass) > 5e-4) text += fmt::format(", releases {} %", percent(m.released_mass));
   if (m.alive_fraction < 0.9995)
-    text += fmt::format(" and keeps {} % of the visible pairs alive", percent(m.alive_fraction));
+    text += fmt::format(" and has {} % of the visible pairs alive", percent(m.alive_fraction));
   return text;
 }
 
-// What the sink ratios above are compared with; empty where the runs were measured at different lengths.
+// The sink ratio of uniform attention, for comparison; empty if the runs were measured at different lengths.
 std::string even_rows(const std::vector<RunData>& runs) {
   const SinkReport* first = nullptr;
   for (const RunData& run : runs) {
@@ -70,16 +71,17 @@ std::string even_rows(const std::vector<RunData>& runs) {
     first = &*run.sinks;
   }
   if (!first || first->length < 1) return "";
-  return fmt::format("Softmax over equal scores would put {} % there (H_T / T at {} tokens); {} first in every sample",
+  return fmt::format("Softmax over equal scores would put {} % on it (H_T / T at {} tokens); {}",
                      percent(harmonic_number(first->length) / static_cast<double>(first->length)), first->length,
-                     first->bos ? "BOS came" : "no BOS came");
+                     first->bos ? "every sample began with BOS" : "samples did not begin with BOS");
 }
 
 constexpr double kEarlyTokens = 200e6;
-// The head start of docs/results/evidence: block B, three seeds.
+// The head start measured in docs/results/evidence: block B, three seeds.
 constexpr const char* kHeadStart =
-    "A lead this early is a head start: with 55M parameters one of 0.26 nats after 50M tokens (0.15 to 0.37, three "
-    "seeds) was 0.03 after 200M (0.00 to 0.06)";
+    "Such an early lead may be a head start: with 55M parameters, a lead of 0.26 nats after 50M tokens (0.15 to 0.37, "
+    "three "
+    "seeds) had shrunk to 0.03 after 200M tokens (0.00 to 0.06)";
 
 }  // namespace
 
@@ -94,7 +96,7 @@ Headline headline(const std::vector<RunData>& runs) {
                             : runs.size() == 1 ? called(runs[0])
                                                : fmt::format("{} runs", runs.size());
   if (!quality) {
-    result.title = names + ": where the weight goes";
+    result.title = names + ": distribution of attention weight";
   } else if (runs.size() == 1) {
     result.title = fmt::format("{}: {} {}", names, show(0), quality->unit);
   } else if (is_pair(runs)) {
@@ -128,7 +130,7 @@ Headline headline(const std::vector<RunData>& runs) {
       sentence(fmt::format("{} {}", run.kind == "softmax" ? "Softmax" : called(run), weights_of(run)));
   }
   if (const std::string even = even_rows(runs); runs.size() <= 2 && !even.empty()) sentence(even);
-  if (runs.size() > 1) sentence("One run of each: how much seeds differ is not measured here");
+  if (runs.size() > 1) sentence("Each configuration was run once, so the variation between seeds is not known");
   result.detail = detail;
   return result;
 }
@@ -136,7 +138,7 @@ Headline headline(const std::vector<RunData>& runs) {
 std::string render(std::vector<RunData> runs, const PageInfo& info) {
   const auto rank = [](const RunData& run) { return run.kind == "lazy" ? 0 : run.kind == "softmax" ? 1 : 2; };
   std::stable_sort(runs.begin(), runs.end(), [&](const RunData& a, const RunData& b) { return rank(a) < rank(b); });
-  // Two runs of one name (a/run, b/run) are told apart by their folders.
+  // Two runs with the same name (a/run, b/run) are shown with the paths of their folders.
   for (size_t i = 0; i < runs.size(); ++i) {
     for (size_t j = i + 1; j < runs.size(); ++j) {
       if (runs[i].name == runs[j].name) {
@@ -158,18 +160,19 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section("results", "Results", "", result_table(runs));
   body += section("benchmarks", "Benchmarks", "", benchmark_table(runs));
   body += section("lengths", "By length of the text", "", length_losses(runs));
-  body += section("weights", "Where the weight goes",
-                  "Softmax weights add up to one, so a head with nothing to say must still put its weight somewhere, "
-                  "often on the first "
-                  "token: an attention sink. Elastic-Softmax lets a head give weight to nothing.",
-                  weight_pictures(runs));
+  body += section(
+      "weights", "Distribution of attention weight",
+      "Softmax weights add up to one, so a head that has nothing to attend to must still put its weight somewhere, "
+      "often on the first "
+      "token: an attention sink. With Elastic-Softmax a head can put weight on no key.",
+      weight_pictures(runs));
   body += section("layers", "Layer by layer", "", layer_curves(runs));
   body += section("offsets", "Learned offsets", "", learned_offsets(runs));
   body += section("distance-bias", "Learned distance bias", "", learned_distance_bias(runs));
   body += section("further", "By position and layer", "", further_measures(runs));
   body += section("maps", "Attention over real words", "", attention_maps(runs));
-  body += section("samples", "What the models write", "", text_samples(runs));
-  body += section("run", "What was run", "", what_was_run(runs, info));
+  body += section("samples", "Text samples", "", text_samples(runs));
+  body += section("run", "Runs and settings", "", what_was_run(runs, info));
   body += "</main>\n";
   return page(head.title, body);
 }

@@ -1,5 +1,5 @@
-// The report: one self-contained HTML page with inline styles and pictures, readable without a network, on a phone,
-// on paper, on light and dark screens. `lazy report` and `lazy sinks --report` fill it; see docs/report.md.
+// The report: one self-contained HTML page with inline styles and figures. It needs no network and is readable on
+// phones, on paper, and in light and dark mode. `lazy report` and `lazy sinks --report` use it; see docs/report.md.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,14 +9,15 @@
 namespace lazy::report {
 
 struct PageInfo {
-  std::string command;  // that made this page
-  std::string date;     // "2026-11-21", shown in the head
+  std::string command;  // the command that created this page
+  std::string date;     // "2026-11-21", shown in the page header
 };
 
-// Sections without data are left out, and the section "What was run" says why. Lazy runs come first in every picture.
+// Sections without data are omitted, and the section on runs and settings states why. Lazy runs come first in every
+// figure.
 std::string render(std::vector<RunData> runs, const PageInfo& info);
 
-// The page's title and the paragraph below it, computed from the runs. Plain text.
+// The title of the page and the paragraph below it, computed from the runs, as plain text.
 struct Headline {
   std::string title, detail;
 };

@@ -38,7 +38,7 @@ void flatten(const toml::table& table, const std::string& prefix,
   }
 }
 
-// ("section.key", value as text) in alphabetic order of sections and keys. Error names file and line.
+// Returns ("section.key", value as text) in alphabetic order of sections and keys. An Error names file and line.
 std::vector<std::pair<std::string, std::string>> flatten_toml(const std::string& text, const std::string& file) {
   std::vector<std::pair<std::string, std::string>> settings;
   try {
@@ -49,7 +49,8 @@ std::vector<std::pair<std::string, std::string>> flatten_toml(const std::string&
   return settings;
 }
 
-// The training process holds this lock as long as it lives, however it ends.
+// Whether the training process is alive. It holds this lock for its whole life, and the kernel releases the lock when
+// it ends.
 bool locked(const fs::path& run) {
   const int fd = ::open((run / ".lock").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -65,9 +66,9 @@ double number(const std::vector<std::pair<std::string, std::string>>& pairs, con
   return 0;
 }
 
-// Fills state and seconds_left from settings, log and lock file.
+// Sets state and seconds_left from settings, log and lock file.
 void find_status(RunData* run) {
-  run->total_steps = number(run->settings, "training.steps");  // rewritten by a resumed run, run.json is not
+  run->total_steps = number(run->settings, "training.steps");  // a resumed run rewrites config.toml but not run.json
   if (run->total_steps == 0) run->total_steps = number(run->facts, "steps");
   if (locked(run->folder)) {
     run->state = RunData::State::running;
@@ -76,7 +77,7 @@ void find_status(RunData* run) {
   } else if (fs::exists(run->folder / ".lock")) {
     run->state = RunData::State::stopped;
   }
-  // From the rate of the last logged steps, with validations and checkpoints.
+  // The remaining time follows from the rate of the last logged steps, including validations and checkpoints.
   if (run->state != RunData::State::running || run->pace.size() < 2) return;
   const auto& [first_step, first_time] = run->pace.front();
   const auto& [last_step, last_time] = run->pace.back();
@@ -115,7 +116,7 @@ void read_layers(const Json& line, double tokens, RunData* run) {
   }
 }
 
-// One logged step per line. A last line without a newline is still being written and is skipped.
+// The log has one step per line. A last line without a newline is still being written and is skipped.
 void read_log(const fs::path& path, RunData* run) {
   const std::string text = read_file(path);
   size_t number = 0;
@@ -181,7 +182,8 @@ std::string status_text(const RunData& run) {
 
 RunData load_run(const fs::path& folder) {
   if (!fs::is_directory(folder))
-    fail("report", "{}: expected a run's folder, found {}", folder.string(), fs::exists(folder) ? "a file" : "nothing");
+    fail("report", "{}: expected the folder of a run, found {}", folder.string(),
+         fs::exists(folder) ? "a file" : "no such folder");
   RunData run;
   run.folder = folder;
   run.name = fs::weakly_canonical(folder).filename().string();
@@ -192,7 +194,7 @@ RunData load_run(const fs::path& folder) {
       ++found;
       read(path);
     } else {
-      run.missing.push_back(fmt::format("no {}: {} left out", file, shows));
+      run.missing.push_back(fmt::format("no {}: {} omitted", file, shows));
     }
   };
   part("run.json", "counts and versions", [&](const fs::path& path) {
@@ -219,7 +221,8 @@ RunData load_run(const fs::path& folder) {
     }
   });
   if (found == 0) {
-    fail("report", "{}: expected a run's folder (config.toml, run.json, log.jsonl, ...), found none of its files",
+    fail("report",
+         "{}: expected the folder of a run (config.toml, run.json, log.jsonl, ...), found none of these files",
          folder.string());
   }
   const auto last_finite = [](const Curve2d& curve) -> std::optional<double> {

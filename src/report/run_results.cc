@@ -1,4 +1,4 @@
-// Results of other commands in a run's folder: eval.json, lengths.json, sinks.json.
+// Reads results that other commands store in the folder of a run: eval.json, lengths.json, sinks.json.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -18,13 +18,13 @@ std::optional<double> metric(const Field& task, const std::string& name) {
   return std::nullopt;
 }
 
-// "N/A" where there is none.
+// nullopt if the standard error is absent or "N/A".
 std::optional<double> standard_error(const Field& task, const std::string& name) {
   const std::string key = name + "_stderr,none";
   return task.has(key) && !task[key].json().is_string() ? std::optional(task[key].number()) : std::nullopt;
 }
 
-// The accuracy that a task is known by: what the average names, otherwise "acc".
+// The name of a task's main accuracy: the metric that "average" names, otherwise "acc".
 std::string headline_metric(const Field& top, const std::string& task) {
   if (top.has("average") && top["average"].has("metrics") && top["average"]["metrics"].has(task))
     return top["average"]["metrics"][task].string();
@@ -50,18 +50,17 @@ void check_shape(const std::vector<std::vector<double>>& values, const std::vect
   }
 }
 
-// `first`: the number of the first layer and head in the file.
+// `first`: the number that the file gives to the first layer and head.
 AttentionMap parse_map(const Field& field, int first) {
   AttentionMap map;
   map.layer = static_cast<int>(field["layer"].number()) - first;
   map.head = static_cast<int>(field["head"].number()) - first;
   const Field tokens = field["tokens"], weights = field["weights"];
   for (size_t i = 0; i < tokens.size(); ++i) map.tokens.push_back(to_valid_utf8(tokens.at(i).string()));
-  if (weights.size() != map.tokens.size()) weights.wrong(fmt::format("{} rows, one a token", map.tokens.size()));
+  if (weights.size() != map.tokens.size()) weights.wrong(fmt::format("{} rows, one per token", map.tokens.size()));
   for (size_t i = 0; i < weights.size(); ++i) {
     map.weights.push_back(weights.at(i).numbers());
-    if (map.weights.back().size() != i + 1)
-      weights.at(i).wrong(fmt::format("{} weights, those of the visible keys", i + 1));
+    if (map.weights.back().size() != i + 1) weights.at(i).wrong(fmt::format("{} weights, one per visible key", i + 1));
   }
   return map;
 }
@@ -119,7 +118,7 @@ void read_lengths(const fs::path& path, RunData* run) {
   const Field top(json, path.string());
   if (!top["results"].has("heldout")) return;
   const Field models = top["results"]["heldout"]["models"];
-  if (models.size() != 1) models.wrong("one model, the run's");
+  if (models.size() != 1) models.wrong("one model, the model of the run");
   const Field lengths = models.at(0)["lengths"];
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths.at(i).has("loss"))
@@ -134,12 +133,12 @@ SinkReport parse_sinks(const Json& json, const std::string& file) {
   SinkReport report;
   const Field overall = top["overall"];
   const auto measure = [&](const char* key, double* mean, std::vector<std::vector<double>>* heads) {
-    // Released mass may fall below zero, and density rise above one, when an offset is positive.
+    // If an offset is positive, released mass can be negative and density can exceed one.
     *mean = overall[key].number();
     if (!std::isfinite(*mean)) overall[key].wrong("a finite number");
     const Field field = top["per_head"][key];
     *heads = field.matrix();
-    if (heads->empty() || heads->front().empty()) field.wrong("rows of layers with a number for each head");
+    if (heads->empty() || heads->front().empty()) field.wrong("one row per layer with one number per head");
     check_shape(*heads, report.sink_ratio.empty() ? *heads : report.sink_ratio, field);
   };
   measure("sink_ratio", &report.overall.sink_ratio, &report.sink_ratio);

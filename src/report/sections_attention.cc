@@ -1,4 +1,4 @@
-// Sections about attention weights: where the weight goes, by layer and head, and maps over real words.
+// Sections about attention weights: their distribution, by layer and head, and attention maps on real text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +15,12 @@
 
 namespace lazy::report {
 
-// Where attention's weight goes: the split of the whole, and every layer and head.
+// Distribution of attention weight: overall shares, and values for every layer and head.
 
 namespace {
 
-// One bar a run, cut into sink ratio, density and released mass. Only where all three are shares of one whole.
+// One bar per run, divided into sink ratio, density and released mass. Runs with negative released mass are omitted,
+// because the three are then not parts of one whole.
 std::string split_bars(const std::vector<RunData>& runs) {
   std::string rows;
   for (size_t i = 0; i < runs.size(); ++i) {
@@ -45,8 +46,8 @@ std::string split_bars(const std::vector<RunData>& runs) {
       "other keys (density)</span> <span><i class=\"key part-released\"></i>no key (released mass)</span></p><div "
       "class=\"splits\">" +
           rows + "</div>",
-      "Of every 100\u2009% of weight that a query could give, how much goes where. Softmax must give all of it away; "
-      "Elastic-Softmax may keep some back.");
+      "Shares of the total attention weight of a query. With softmax all weight goes to keys; "
+      "with Elastic-Softmax some weight can go to no key.");
 }
 
 std::string values_table(const std::string& name, const std::vector<std::vector<double>>& values) {
@@ -81,7 +82,7 @@ std::string weight_pictures(const std::vector<RunData>& runs) {
       for (const auto& row : run.sinks.value().*kind.values)
         high = std::max(high, *std::max_element(row.begin(), row.end()));
     }
-    high = std::min(1.0, round_up(high));  // one scale a measure, shared by all runs
+    high = std::min(1.0, round_up(high));  // one scale per measure, shared by all runs
     std::string panels;
     bool drawn = false;
     for (size_t i = 0; i < runs.size(); ++i) {
@@ -116,19 +117,19 @@ std::string weight_pictures(const std::vector<RunData>& runs) {
   }
   return split_bars(runs) +
          figure("<div class=\"measures\">" + grid + "</div>",
-                "Each cell is one head: layers from the top, heads from the left, both counted from 0, numbers in "
-                "percent. Runs side by "
-                "side share a measure's "
-                "colour bar. Means over " +
-                    settings + "." + (commands.empty() ? "" : " Made by " + commands + ".")) +
+                "Each cell is one head. Rows are layers and columns are heads, both numbered from 0; values are in "
+                "percent. All runs use the same "
+                "color scale for a "
+                "measure. Means over " +
+                    settings + "." + (commands.empty() ? "" : " Created by " + commands + ".")) +
          "<details><summary>All values as tables</summary>" + tables + "</details>";
 }
 
-// Attention maps over real words.
+// Attention maps on real text.
 
 namespace {
 
-// The text itself, each token shaded by the mean weight it receives.
+// The text with each token shaded by the mean weight that it receives.
 std::string shaded_text(const AttentionMap& map) {
   std::string html;
   const auto weights = received(map);
@@ -142,7 +143,7 @@ std::string shaded_text(const AttentionMap& map) {
   return "<p class=\"shaded\">" + html + "</p>";
 }
 
-// More maps than these are chosen from, one at a time.
+// If a run has more maps than this, the page shows one map at a time with a selector.
 constexpr size_t kMaxPanels = 8;
 
 std::string browser(const std::vector<AttentionMap>& maps, const std::string& id) {
@@ -188,21 +189,22 @@ std::string attention_maps(const std::vector<RunData>& runs) {
           "<div class=\"panel\"><h4>Layer {}, head {} <small>{}</small></h4><div class=\"scroll\">{}{}</div>{}</div>",
           map.layer, map.head, words, draw_square(map), draw_narrow(map), shaded_text(map));
     }
-    // Long texts need the page's whole width.
+    // Long texts need the full width of the page.
     const bool long_text = runs[i].sinks->maps.front().tokens.size() > 26;
     body +=
         fmt::format("<h3>{}</h3><div class=\"maps{}\">{}</div>", run_name(runs, i), long_text ? " single" : "", panels);
     if (!runs[i].sinks->command.empty()) commands += (commands.empty() ? "" : ", ") + code(runs[i].sinks->command);
   }
   if (body.empty()) return "";
-  return figure(body + "<div class=\"bar-line\">" + draw_weight_bar() + "</div>",
-                "Row: the word that looks (query). Column: the words it may look at (keys), in the same order. Darker "
-                "is more weight, by the "
-                "square root; a blank cell inside the triangle is a weight of exactly zero. A dark first column is an "
-                "attention sink. Below "
-                "each map, the text shaded by the mean weight that each word receives." +
-                    (commands.empty() ? "" : " Made by " + commands + "."),
-                "splittable");
+  return figure(
+      body + "<div class=\"bar-line\">" + draw_weight_bar() + "</div>",
+      "Rows are queries and columns are keys, in the order of the text. Darker "
+      "colors are larger weights, on a "
+      "square-root scale; a blank cell inside the triangle is a weight of exactly zero. A dark first column is an "
+      "attention sink. The text below "
+      "each map is shaded by the mean weight that each token receives." +
+          (commands.empty() ? "" : " Created by " + commands + "."),
+      "splittable");
 }
 
 }  // namespace lazy::report

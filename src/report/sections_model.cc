@@ -13,11 +13,11 @@
 
 namespace lazy::report {
 
-// What the heads learned beside their matrices: offsets and distance biases.
+// Learned parameters of the heads other than weight matrices: offsets and distance biases.
 
 namespace {
 
-constexpr size_t kMaxLayers = 12;  // pictures of distance biases; deeper models show evenly spaced layers
+constexpr size_t kMaxLayers = 12;  // maximum number of plots; deeper models show evenly spaced layers
 
 double mean(const std::vector<double>& values) {
   double sum = 0;
@@ -60,7 +60,7 @@ Plot offsets_plot(const std::vector<std::vector<double>>& tau, double initial, c
   return plot;
 }
 
-// At most about 90 points, evenly spread on the logarithmic axis.
+// About 90 distances or fewer, evenly spaced on the logarithmic axis.
 std::vector<size_t> sampled_distances(size_t window) {
   std::vector<size_t> result;
   for (int k = 0; k <= 90; ++k) {
@@ -91,10 +91,11 @@ std::string learned_offsets(const std::vector<RunData>& runs) {
         "<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
         draw(plot, 640, 300, "at-wide") + draw(plot, 640, 300, "at-middle") + draw(plot, 296, 260, "at-narrow"));
   }
-  return figure("<div class=\"stack\">" + panels + "</div>",
-                "One dot a head, the line is the layer's mean. Weight = ReLU(softmax + τ / i): the further below zero, "
-                "the more weight a "
-                "head holds back; zero would be plain softmax. Read from the trained model.");
+  return figure(
+      "<div class=\"stack\">" + panels + "</div>",
+      "A dot is a head; the line is the mean of the layer. Weight = ReLU(softmax + τ / i): the more negative τ is, "
+      "the more weight the "
+      "head releases; zero is plain softmax. Read from the trained model.");
 }
 
 std::string learned_distance_bias(const std::vector<RunData>& runs) {
@@ -144,16 +145,17 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
         shown < bias.size() ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown, bias.size()) : "";
     body += figure(
         fmt::format("<p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", run_name(runs, i), panels),
-        "What is added to a score at each distance between query and key (0 is the token itself; the axis is "
+        "The bias that is added to a score, by distance between query and key (0 is the token itself; the axis is "
         "logarithmic). Thin "
-        "lines: heads; strong line: their mean. Above zero draws attention to that distance, below zero away from it." +
+        "lines: heads; strong line: their mean. Positive values increase attention to a distance, negative values "
+        "reduce it." +
             note + " Read from the trained model.");
   }
   return body;
 }
 
-// What `lazy sinks --measures` found: Sink_k for every k, entropy, norms and variances by position, massive
-// activations, collapse.
+// Results of `lazy sinks --measures`: Sink_k for every k, entropy, norms and variances by position, massive
+// activations, collapse of hidden states.
 
 namespace {
 
@@ -163,8 +165,8 @@ std::string panel(const std::string& title, const std::string& picture) {
   return "<div class=\"panel\"><h4>" + html_escape(title) + "</h4>" + picture + "</div>";
 }
 
-// Rows of one colour each, whose first value is at `first` on the x axis; on a logarithmic axis where values span more
-// than a factor of 20.
+// One curve per row, each in one color. The first value is at `first` on the x axis. The y axis is logarithmic if the
+// values are positive and span more than a factor of 20.
 std::string row_curves(const std::vector<std::vector<double>>& rows, const std::string& x_label,
                        const std::string& y_label, double first = 1) {
   Plot plot;
@@ -196,7 +198,7 @@ std::string row_curves(const std::vector<std::vector<double>>& rows, const std::
 }
 
 std::string entropy_map(const FurtherReport& further) {
-  // Nats over the layer x head table's highest, as a share, so that the ramp serves.
+  // The heat map needs fractions, so entropies are divided by the largest value in the table.
   HeatMap map;
   map.label = "Attention entropy by layer and head, as a share of the highest";
   double high = 1e-12;
@@ -211,7 +213,7 @@ std::string entropy_map(const FurtherReport& further) {
 std::string massive_table(const std::vector<FurtherReport::Massive>& places) {
   Table table{.column_scope = false,
               .columns = {{"hidden state"},
-                          {"massive entries a sample"},
+                          {"massive entries per sample"},
                           {"largest |a|"},
                           {"at position"},
                           {"dimension"},
@@ -219,7 +221,7 @@ std::string massive_table(const std::vector<FurtherReport::Massive>& places) {
   for (size_t n = 0; n < places.size(); ++n) {
     const auto& m = places[n];
     table.rows.push_back(
-        {n + 1 < places.size() ? fmt::format("before layer {}", n) : std::string("after the last"),
+        {n + 1 < places.size() ? fmt::format("before layer {}", n) : std::string("after the last layer"),
          {fmt::format("{:.1f}", m.per_sample), fmt::format("{:.4g}", m.largest), std::to_string(m.position + 1),
           std::to_string(m.dimension), fmt::format("{:.3g}", m.median)}});
   }
@@ -244,8 +246,9 @@ std::string further_measures(const std::vector<RunData>& runs) {
                 panel(place + ": variance", row_curves(values.second, "position", "variance"));
     }
     if (!further.cosine.empty()) {
-      panels += panel("Pairwise cosine of hidden states", row_curves({further.cosine}, "place", "cosine", 0)) +
-                panel("Their effective rank", row_curves({further.effective_rank}, "place", "effective rank", 0));
+      panels +=
+          panel("Pairwise cosine of hidden states", row_curves({further.cosine}, "place", "cosine", 0)) +
+          panel("Effective rank of hidden states", row_curves({further.effective_rank}, "place", "effective rank", 0));
     }
     if (!further.massive.empty())
       rest = figure(
@@ -256,7 +259,7 @@ std::string further_measures(const std::vector<RunData>& runs) {
     if (!panels.empty())
       body += figure(
           "<div class=\"multiples\">" + panels + "</div>",
-          "Several curves in one picture are one per layer. Place n of a hidden state is before layer n, counted "
+          "If a plot has several curves, each is one layer. Place n of a hidden state is before layer n, numbered "
           "from 0; the last two are after the last layer and after the last norm.",
           "splittable");
     body += rest;

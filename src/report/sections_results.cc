@@ -44,7 +44,7 @@ std::vector<Measure> measures() {
        B::lower},
       {"Perplexity", "per token", [](const RunData& r) { return r.perplexity; }, digits(2), B::lower},
       {"WikiText perplexity", "per word", [](const RunData& r) { return r.word_perplexity; }, digits(1), B::lower},
-      {"Density", "weight on keys but the first", from_sinks(&SinkMeasures::density), share, B::neither},
+      {"Density", "weight on all keys except the first", from_sinks(&SinkMeasures::density), share, B::neither},
       {"Sink ratio", "weight on the first key", from_sinks(&SinkMeasures::sink_ratio), share, B::neither},
       {"Released mass", "weight given to no key", from_sinks(&SinkMeasures::released_mass), share, B::neither},
       {"Alive fraction", "visible pairs with weight above zero", from_sinks(&SinkMeasures::alive_fraction), share,
@@ -52,7 +52,7 @@ std::vector<Measure> measures() {
       {"Sink<sub>1</sub><sup>0.3</sup>", "heads whose first key gets over 0.3", from_sinks(&SinkMeasures::sink_1),
        share, B::neither},
       {"Training tokens", "", [](const RunData& r) { return positive(r.tokens); }, count, B::neither},
-      {"Training speed", "tokens a second, fastest interval",
+      {"Training speed", "tokens per second, fastest interval",
        [](const RunData& r) { return positive(r.tokens_per_second); }, count, B::neither},
       {"Training time", "h:mm:ss or m:ss", [](const RunData& r) { return positive(r.seconds); }, human_seconds,
        B::neither},
@@ -67,8 +67,8 @@ std::string speed_note(const std::vector<RunData>& runs) {
   if (runs.size() < 2 || std::none_of(runs.begin(), runs.end(), [](const RunData& r) { return r.seconds > 0; })) {
     return "";
   }
-  return " Speeds and times can be compared only if the machine did nothing else: a process that runs at the same time "
-         "slows training down. The speed is that of the fastest interval between two lines of the log; " +
+  return " Speeds and times can be compared only if the machine ran nothing else: a process that runs at the same time "
+         "slows training down. The speed is measured over the fastest interval between two log lines; " +
          code("lazy bench train") + " measures speeds of configurations.";
 }
 
@@ -114,11 +114,11 @@ std::string result_table(const std::vector<RunData>& runs) {
     if (run.heldout_loss)
       sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
   }
-  return figure(
-      to_html(table),
-      "The best loss is bold; the other measures have no better side. Shares are means over samples, layers, heads and "
-      "queries; density, sink ratio and released mass add up to 100\u2009%." +
-          (sources.empty() ? "" : " Loss from " + sources + ".") + speed_note(runs));
+  return figure(to_html(table),
+                "The best loss is bold; for the other measures no direction is better. Shares are means over samples, "
+                "layers, heads and "
+                "queries; density, sink ratio and released mass add up to 100\u2009%." +
+                    (sources.empty() ? "" : " Loss from " + sources + ".") + speed_note(runs));
 }
 
 std::string result_tiles(const std::vector<RunData>& runs) {
@@ -136,7 +136,7 @@ std::string result_tiles(const std::vector<RunData>& runs) {
     std::string bars;
     for (size_t i = 0; i < runs.size(); ++i) {
       const auto v = m->value(runs[i]);
-      if (!v && runs.size() > kColumnsOfRuns) continue;  // a page full of dashes
+      if (!v && runs.size() > kColumnsOfRuns) continue;  // avoids a page full of dashes
       const bool good = v && std::isfinite(*v);
       bars += fmt::format(
           "<div class=\"bar {}\"><span class=\"bar-name\">{}</span><b>{}</b><i style=\"width:{}%\"></i></div>",
@@ -148,11 +148,11 @@ std::string result_tiles(const std::vector<RunData>& runs) {
   return tiles.empty() ? "" : "<div class=\"tiles\">" + tiles + "</div>\n";
 }
 
-// The benchmarks' accuracies and the losses by length, a row a run.
+// Accuracies on benchmarks and losses by length, one row per run.
 
 namespace {
 
-// The value times `unit`.
+// A table cell with the value times `unit`.
 Cell cell(const std::optional<double>& value, double unit, int digits, const std::string& below = "") {
   if (!value) return std::string("–");
   if (!std::isfinite(*value)) return std::string("not a number");
@@ -168,7 +168,7 @@ const Score* score_of(const RunData& run, const std::string& task) {
   return found == run.scores.end() ? nullptr : &*found;
 }
 
-// The union of all runs' tasks, in order of first appearance.
+// The tasks of all runs, in order of first appearance.
 std::vector<const Score*> tasks_of(const std::vector<RunData>& runs) {
   std::vector<const Score*> tasks;
   for (const RunData& run : runs) {
@@ -203,7 +203,7 @@ std::string benchmark_table(const std::vector<RunData>& runs) {
     row.title = run_name(runs, i);
     for (const Score* task : tasks) {
       const Score* score = score_of(runs[i], task->task);
-      if (score && score->metric != task->metric) score = nullptr;  // two measures under one heading would mislead
+      if (score && score->metric != task->metric) score = nullptr;  // different metrics must not share one column
       row.cells.push_back(score ? share_cell(score->value, score->error ? "±" + fixed(100 * *score->error, 1) : "")
                                 : share_cell({}));
     }
@@ -212,8 +212,8 @@ std::string benchmark_table(const std::vector<RunData>& runs) {
   if (mean) guessing.cells.emplace_back();
   if (chance) table.rows.push_back(guessing);
   return figure(to_html(table), "Accuracies in percent, each with its standard error; higher is better. " +
-                                    std::string(mean ? "The mean is of the accuracies that the headings name. " : "") +
-                                    "Made by " +
+                                    std::string(mean ? "The mean is over the accuracies in the headings. " : "") +
+                                    "Created by " +
                                     code("lazy eval MODEL_DIR --tasks all --data DIR --output RUN/eval.json") + ".");
 }
 
@@ -238,7 +238,8 @@ std::string length_losses(const std::vector<RunData>& runs) {
     }
   }
   return figure(to_html(table),
-                "Nats a token of held-out text cut into pieces of so many tokens; lower is better. Made by " +
+                "Loss in nats per token on held-out text that is cut into pieces of the given length; lower is better. "
+                "Created by " +
                     code("lazy eval MODEL_DIR --lengths N,... --corpus DIR --output RUN/lengths.json") + ".");
 }
 

@@ -1,4 +1,4 @@
-// Sections about the runs themselves: text that the models write, facts, settings, missing files.
+// Sections about the runs: text samples, facts, settings, missing files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::string text_samples(const std::vector<RunData>& runs) {
     if (runs[i].samples.empty()) continue;
     std::string texts;
     for (const Sample& sample : runs[i].samples) {
-      // The text may or may not repeat its prompt.
+      // The text may or may not begin with its prompt.
       const bool repeats = sample.text.rfind(sample.prompt, 0) == 0;
       texts += fmt::format("<blockquote><b class=\"prompt\">{}</b>{}</blockquote>", html_escape(sample.prompt),
                            html_escape(repeats ? sample.text.substr(sample.prompt.size()) : sample.text));
@@ -33,10 +33,10 @@ std::string text_samples(const std::vector<RunData>& runs) {
     body += fmt::format("<div class=\"panel\"><h3>{}</h3>{}</div>", run_name(runs, i), texts);
   }
   if (body.empty()) return "";
-  return figure(
-      "<div class=\"samples\">" + body + "</div>",
-      "The prompt is bold, the rest is the model's. Made by " + code("lazy generate MODEL_DIR --prompt TEXT") + ".",
-      "splittable");
+  return figure("<div class=\"samples\">" + body + "</div>",
+                "The prompt is bold; the model generated the rest. Created by " +
+                    code("lazy generate MODEL_DIR --prompt TEXT") + ".",
+                "splittable");
 }
 
 namespace {
@@ -91,7 +91,7 @@ std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info)
         "splittable");
   }
   if (const std::string shape = compare(runs, &RunData::facts, Rows::model); !shape.empty()) {
-    body += "<details><summary>The models in full</summary>" + shape + "</details>";
+    body += "<details><summary>Complete model settings</summary>" + shape + "</details>";
   }
   if (runs.size() > 1) {
     if (const std::string differences = compare(runs, &RunData::settings, Rows::differing); !differences.empty()) {
@@ -107,8 +107,8 @@ std::string what_was_run(const std::vector<RunData>& runs, const PageInfo& info)
     for (const auto& note : run.missing)
       notes += fmt::format("<li>{}: {}</li>", html_escape(run.folder.string()), html_escape(note));
   }
-  if (!notes.empty()) body += "<h3>Left out</h3><ul class=\"notes\">" + notes + "</ul>";
-  if (!info.command.empty()) body += "<p>This page was made by " + code(info.command) + ".</p>";
+  if (!notes.empty()) body += "<h3>Missing files</h3><ul class=\"notes\">" + notes + "</ul>";
+  if (!info.command.empty()) body += "<p>This page was created by " + code(info.command) + ".</p>";
   return body;
 }
 

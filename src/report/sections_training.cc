@@ -1,4 +1,4 @@
-// Sections about training: loss against tokens, and attention layer by layer over the course of training.
+// Sections about training: loss against tokens, and attention statistics by layer during training.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace lazy::report {
 
 namespace {
 
-// Exponential moving average with a window that grows with the run, corrected for its start, thinned for drawing.
+// Exponential moving average whose window grows with the length of the run, with bias correction at the start, reduced
+// to about 400 points.
 Curve2d smooth(const Curve2d& curve) {
   const double keep = 1 - 1 / std::max(1.0, double(curve.size()) / 25);
   const size_t step = std::max<size_t>(1, curve.size() / 400);
@@ -33,8 +34,8 @@ Curve2d smooth(const Curve2d& curve) {
   return result;
 }
 
-// Validation loss of every run minus that of the softmax twin, where both were measured: curves that lie on each other
-// in the picture above are apart here.
+// Validation loss of every run minus the loss of the softmax run at the same number of tokens. Curves that overlap in
+// the previous figure can be distinguished here.
 std::string difference(const std::vector<RunData>& runs) {
   const auto twin = std::find_if(runs.begin(), runs.end(), [](const RunData& r) { return r.kind == "softmax"; });
   if (twin == runs.end()) return "";
@@ -63,11 +64,11 @@ std::string difference(const std::vector<RunData>& runs) {
   const double margin = std::max(0.12 * (high - low), 1e-3);
   plot.y_low = low - margin;
   plot.y_high = high + margin;
-  plot.label = "Validation loss minus that of " + twin->name + ", against training tokens";
+  plot.label = "Validation loss minus the loss of " + twin->name + ", against training tokens";
   return figure(
       draw(plot, 1040, 250, "at-wide") + draw(plot, 640, 250, "at-middle") + draw(plot, 296, 230, "at-narrow"),
-      "The same validation losses, minus " + html_escape(twin->name) +
-          "'s at the same number of tokens: below the dashed line is better "
+      "Validation loss minus the loss of " + html_escape(twin->name) +
+          " at the same number of tokens: values below the dashed line are better "
           "than " +
           html_escape(twin->name) + ".");
 }
@@ -90,7 +91,8 @@ std::string learning_curves(const std::vector<RunData>& runs) {
     const std::string color = series_class(i);
     Curve train{smooth(runs[i].train_loss), "curve faint " + color};
     Curve validation{runs[i].validation_loss, "curve " + color, true, series_mark(i)};
-    // The first moments of training would press everything else flat: the axis starts where 8 % of the run are over.
+    // The high losses at the start of training would flatten the curves, so the y axis covers only the losses after 8 %
+    // of the run.
     for (const Curve* curve : {&train, &validation}) {
       for (const auto& [tokens, loss] : curve->points) {
         if (!std::isfinite(loss)) continue;
@@ -114,15 +116,15 @@ std::string learning_curves(const std::vector<RunData>& runs) {
   for (const RunData& run : runs)
     commands += (commands.empty() ? "" : ", ") + code("lazy train " + (run.folder / "config.toml").string());
   return figure(legend(runs) + draw_responsive(plot),
-                "Strong lines with marks: loss on the batches of the validation split that training looks at; the "
-                "results below may cover "
+                "Strong lines with marks: validation loss during training, on a part of the validation split; the "
+                "results below can cover "
                 "more of it. Faint lines: training loss, smoothed. Lower is better; the first "
-                "8\u2009% of training may lie above the frame. Made by " +
+                "8\u2009% of training can be above the frame. Created by " +
                     commands + ".") +
          difference(runs);
 }
 
-// How the layers spread their attention, over the course of training.
+// Attention statistics of the layers during training.
 
 namespace {
 
@@ -135,7 +137,7 @@ constexpr Shown kMeasures[] = {{"tau_mean", "Offset τ"},
                                {"released_mass", "Released mass"},
                                {"alive_fraction", "Alive fraction"}};
 
-// Which of `count` layers are drawn: all, or as many as there are colours, evenly spaced.
+// The layers that are drawn: all of them, or evenly spaced layers, one per series color.
 std::vector<size_t> chosen(size_t count) {
   std::vector<size_t> layers;
   const size_t shown = std::min<size_t>(kSeriesColors, count);
@@ -143,7 +145,7 @@ std::vector<size_t> chosen(size_t count) {
   return layers;
 }
 
-// The value of all points, if they are equal to the digits that a page prints: such curves are not drawn.
+// The common value of all points if they are equal in the printed digits; such curves are not drawn.
 std::optional<double> constant_value(const std::vector<Curve2d>& curves) {
   double low = 1e300, high = -1e300;
   for (const Curve2d& curve : curves) {
@@ -159,7 +161,7 @@ std::optional<double> constant_value(const std::vector<Curve2d>& curves) {
 std::string panel(const RunData& run, const Shown& measure, const std::vector<Curve2d>& curves) {
   Plot plot;
   plot.x_label = "training tokens";
-  plot.y_label = std::string_view(measure.key) == "tau_mean" ? "τ, mean of the heads" : "share";
+  plot.y_label = std::string_view(measure.key) == "tau_mean" ? "τ, mean over heads" : "share";
   plot.x_ticks = Plot::XTicks::counts;
   plot.x_high = 0;
   double low = 1e300, high = -1e300;
@@ -179,7 +181,7 @@ std::string panel(const RunData& run, const Shown& measure, const std::vector<Cu
   const double margin = std::max(0.08 * (high - low), 1e-3);
   plot.y_low = low - margin;
   plot.y_high = high + margin;
-  plot.label = fmt::format("{} of {} against training tokens, one line a layer", measure.title, run.name);
+  plot.label = fmt::format("{} of {} against training tokens, one line per layer", measure.title, run.name);
   return fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", measure.title, draw(plot, 296, 230, "small"));
 }
 

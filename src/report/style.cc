@@ -52,7 +52,8 @@ int ramp_level(double t) {
 bool plain_text_on(int level) { return level < (kRampLevels * 52) / 100; }
 
 Rgb series_color(int index, bool dark) {
-  // Okabe and Ito 2008, order and lightness adapted so that neighbours differ in both; lighter for dark pages.
+  // Palette of Okabe and Ito (2008). Order and lightness are adapted so that neighboring colors differ in both; the
+  // colors for dark pages are lighter.
   static constexpr std::array<Rgb, kSeriesColors> kLight{{{0xc4, 0x4e, 0x0a},
                                                           {0x1f, 0x66, 0xa8},
                                                           {0x0b, 0x7f, 0x64},
@@ -95,7 +96,7 @@ std::string palette_css(bool dark) {
 
 namespace {
 
-// Colours by role; the palette's classes follow below, once for light pages and paper, once for dark screens.
+// Colors by role. The classes of the palette follow below, once for light pages and paper and once for dark screens.
 constexpr const char* kLight = R"(
 :root{--page:#fdfcf9;--ink:#22272b;--soft:#5c656c;--rule:#dedbd2;--card:#f6f4ee;--axis:#8b9297;--grid:#e9e6dd;
 --low-ink:#22272b;--high-ink:#ffffff;--visible:#f3f1ea;--mark:#fff3d6}

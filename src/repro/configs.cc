@@ -12,7 +12,7 @@ std::string embedded_config(std::string_view name) {
   for (const auto& [path, text] : embedded_configs()) {
     if (path == name) return std::string(text);
   }
-  fail("repro", "{} is not part of this program", name);
+  fail("repro", "configuration {} is not embedded in this program", name);
 }
 
 Words read_overrides(ConfigSection& section, const std::string& key) {
@@ -27,7 +27,7 @@ Words read_overrides(ConfigSection& section, const std::string& key) {
 
 void write_configs(const fs::path& folder) {
   for (const auto& [name, text] : embedded_configs()) {
-    if (name.starts_with("repro/")) continue;  // recipes: nothing extends them
+    if (name.starts_with("repro/")) continue;  // no configuration extends a recipe
     const fs::path path = folder / name;
     if (fs::exists(path) && read_file(path) == text) continue;
     fs::create_directories(path.parent_path());

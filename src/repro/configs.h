@@ -1,4 +1,5 @@
-// The configurations of configs/ that recipes extend, embedded in the program so that it runs from any folder.
+// Configuration files of configs/ that recipes extend. They are embedded in the program so that it runs from any
+// folder.
 #pragma once
 #include <unistd.h>
 
@@ -18,18 +19,18 @@
 
 namespace lazy::repro {
 
-// (path below configs/, content)
+// Every embedded file as (path below configs/, content).
 const std::vector<std::pair<std::string_view, std::string_view>>& embedded_configs();
-// The content of one of them. Error when the program has none of this name.
+// Returns the content of one embedded file. Throws an Error if no embedded file has this name.
 std::string embedded_config(std::string_view name);
-// Writes them into `folder`; existing files with equal content are not touched.
+// Writes the embedded files into `folder`; existing files with equal content are not touched.
 void write_configs(const std::filesystem::path& folder);
 
-// A section's list of section.key=value.
+// Reads a list of overrides of the form section.key=value from a section.
 Words read_overrides(ConfigSection& section, const std::string& key);
 
-// The configuration of a training step. `configs` is where write_configs put them; `output` and `corpus` may not exist
-// yet.
+// The training configuration of a training step. `configs` is the folder that write_configs wrote. The folders `output`
+// and `corpus` do not need to exist yet.
 train::TrainConfig train_config(const Step& step, const std::filesystem::path& configs,
                                 const std::filesystem::path& corpus, const std::filesystem::path& output,
                                 const std::vector<std::string>& more = {});

@@ -18,8 +18,9 @@ struct Measured {
   double small, large;
 };
 
-// 55M: tokens/s of the trainings of docs/results/small/table1.md, of TTT and Titans those of `lazy bench train`; 340M:
-// `lazy bench mixers` (docs/figures.md). TTT and Titans were not measured at 340M: the 55M value is used for both.
+// Measured utilization by mixer. Column `small` (55M parameters): tokens/s of the trainings in
+// docs/results/small/table1.md; for TTT and Titans tokens/s of `lazy bench train`. Column `large` (340M): `lazy bench
+// mixers` (docs/figures.md). TTT and Titans were not measured at 340M, so the value at 55M is used.
 constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"mamba2", 0.15, 0.22},
                                             {"delta_net", 0.27, 0.37},
@@ -31,8 +32,8 @@ constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"titans_mag", 0.092, 0.092},
                                             {"titans_mal", 0.095, 0.095}}};
 
-// softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/figures.md. The
-// normalizers that the portable kernels serve: sparsemax trains at 0.27 at 55M parameters.
+// Softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/training.md. kPortable
+// applies to normalizers that only the portable kernels support: sparsemax trains at 0.27 at 55M parameters.
 constexpr double kAttention = 0.37, kPortable = 0.26;
 
 }  // namespace
@@ -45,18 +46,19 @@ double gpu_utilization(const ModelConfig& model, bool large) {
   const auto found = std::find_if(kMixers.begin(), kMixers.end(), [&](const Measured& m) {
     return name(model.mixer.type) == std::string_view(m.mixer);
   });
-  if (found == kMixers.end()) fail("repro", "expected a mixer whose speed is known, found {}", name(model.mixer.type));
+  if (found == kMixers.end())
+    fail("repro", "expected a mixer with a measured training speed, found {}", name(model.mixer.type));
   return large ? found->large : found->small;
 }
 
 namespace {
 
-constexpr double kGpuTflops = 989;  // of an H200, bf16
-// TFLOP/s of tiny trainings, measured: one thread on a busy machine.
+constexpr double kGpuTflops = 989;  // peak of an H200 in bf16
+// Measured TFLOP/s of tiny trainings: one thread on a busy machine.
 constexpr double kCpuTflops = 0.025;
-constexpr double kEachSeconds = 2;  // loading a model, making its first step
+constexpr double kEachSeconds = 2;  // time to load a model and run its first step
 
-// Tokens of the full sets, choices included, in millions.
+// Number of tokens of the full benchmark sets, including answer choices, in millions.
 constexpr std::array<std::pair<const char*, double>, 9> kTaskTokens{{{"wikitext", 0.35},
                                                                      {"lambada_openai", 0.5},
                                                                      {"piqa", 0.15},
@@ -67,14 +69,14 @@ constexpr std::array<std::pair<const char*, double>, 9> kTaskTokens{{{"wikitext"
                                                                      {"social_iqa", 0.3},
                                                                      {"boolq", 1.0}}};
 
-// Of one task; of all without a name.
+// Tokens of one task, or of all tasks if the name is empty.
 double task_tokens(const std::string& task) {
   double sum = 0;
   for (const auto& [name, millions] : kTaskTokens) sum += task.empty() || task == name ? 1e6 * millions : 0;
   return sum;
 }
 
-// Tokens that pass through the model in a measurement.
+// Number of tokens that a measurement passes through the model.
 double measured_tokens(const Step& step, int64_t context) {
   const Json& s = step.settings;
   const auto n = static_cast<double>(context);
@@ -108,9 +110,9 @@ std::string machine(const Scale& scale) { return scale.name == "tiny" ? "one bus
 
 std::string basis(const Scale& scale) {
   return scale.name == "tiny"
-             ? "arithmetic over 0.025 TFLOP/s, measured with one thread on a busy machine"
-             : "arithmetic over the share of an H200's 989 TFLOP/s at which each mixer and normalizer was measured: "
-               "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/figures.md)";
+             ? "computed for 0.025 TFLOP/s, the speed measured with one thread on a busy machine"
+             : "computed from the measured fraction of an H200's 989 TFLOP/s for each mixer and normalizer: "
+               "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/training.md, docs/figures.md)";
 }
 
 Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std::filesystem::path& configs) {

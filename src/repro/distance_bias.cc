@@ -27,7 +27,8 @@ int64_t effective_range(const BiasCurve& bias, double share) {
 
 double mean_between(const BiasCurve& bias, int64_t first, int64_t last) {
   last = std::min(last, static_cast<int64_t>(bias.size()) - 1);
-  if (first > last) fail("distance bias", "expected an entry at distance {}, found {} entries", first, bias.size());
+  if (first > last)
+    fail("distance bias", "expected a bias at distance {}, found a curve with {} entries", first, bias.size());
   double sum = 0;
   for (int64_t d = first; d <= last; ++d) sum += bias[static_cast<size_t>(d)];
   return sum / static_cast<double>(last - first + 1);

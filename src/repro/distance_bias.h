@@ -1,5 +1,5 @@
-// What learned distance biases show: how far they reach, and whether they inhibit return; and what recipes share that
-// compare parts of a model's depth.
+// Statistics of learned distance biases: how far they reach, and whether they show inhibition of return. Also helpers
+// for recipes that compare ranges of layers.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,30 +14,30 @@ using BiasCurve = std::vector<double>;  // bias at distance 0, 1, ..., W - 1 of 
 // The last distance whose |bias| exceeds `share` of the head's largest |bias|; 0 for a curve of zeros.
 int64_t effective_range(const BiasCurve& bias, double share = 0.05);
 
-// Inhibition of return of one head: the mean at distances 0 and 1 is positive; the minimum over 1 to 10 is negative;
-// the mean over 10 to 100 returns towards zero (it is above that minimum and smaller in magnitude); the mean over 100
-// to 511 is near zero (within 5 % of the head's largest |bias|, as for the effective range). Ranges are inclusive and
-// stop at the curve's end.
+// Tests the pattern "inhibition of return" on the bias of one head. All four conditions must hold: the mean at
+// distances 0 and 1 is positive; the minimum over distances 1 to 10 is negative; the mean over 10 to 100 is closer to
+// zero than this minimum and above it; and the absolute mean over 100 to 511 is at most 5 % of the head's largest
+// |bias|. Ranges are inclusive and end where the curve ends.
 struct InhibitionOfReturn {
-  double first = 0, dip = 0, recovery = 0, far = 0;  // the four quantities, in that order
+  double first = 0, dip = 0, recovery = 0, far = 0;  // the four quantities in the order of the description
   bool holds = false;
 };
-// Error for a curve that ends at distance 100 or before: it cannot show the pattern.
+// Throws an Error if the curve has fewer than kShortestForReturn entries, because it cannot show the pattern.
 InhibitionOfReturn inhibition_of_return(const BiasCurve& bias);
-inline constexpr int64_t kShortestForReturn = 102;  // entries
+inline constexpr int64_t kShortestForReturn = 102;  // minimum number of curve entries
 
 // Least-squares slope of the bias against distance over [0, last].
 double slope(const BiasCurve& bias, int64_t last);
-double mean_between(const BiasCurve& bias, int64_t first, int64_t last);  // inclusive, truncated at the curve's end
+double mean_between(const BiasCurve& bias, int64_t first, int64_t last);  // inclusive, cut at the curve's end
 double mean_magnitude(const BiasCurve& bias);
 
-// The paper speaks of layers 1, 2 to 10 and 10 to 24 of 24; other depths are cut at the same share.
-// Layer `of_24` of 24 as a layer of `layers`, both 1-based.
+// The paper names layers 1, 2 to 10 and 10 to 24 of its 24-layer models. This function maps layer `of_24` of 24 to the
+// layer at the same relative depth of a model with `layers` layers. Both numbers are 1-based.
 inline int64_t layer_at(int64_t of_24, int64_t layers) {
   return std::clamp<int64_t>(std::llround(static_cast<double>(of_24 * layers) / 24), 1, layers);
 }
 
-// f(head) of every head in layers first..last, 1-based and inclusive.
+// Applies f to every head of layers first..last (1-based and inclusive) and returns the values.
 template <typename Head, typename F>
 std::vector<double> over_heads(const std::vector<std::vector<Head>>& layers, int64_t first, int64_t last, const F& f) {
   std::vector<double> out;

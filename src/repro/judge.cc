@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kConfidence = 0.95, kLevel = 0.05;
 
-// "below 0", "between 0.54 and 0.66"; the other side: "above 0", "outside of 0.54 to 0.66".
+// Describes a region: "below 0", "between 0.54 and 0.66"; or its outside: "above 0", "outside of 0.54 to 0.66".
 std::string words(const Region& r, bool inside) {
   if (std::isfinite(r.low) && std::isfinite(r.high))
     return inside ? fmt::format("between {:g} and {:g}", r.low, r.high)
@@ -21,8 +21,8 @@ std::string words(const Region& r, bool inside) {
   return fmt::format("{} {:g}", above == inside ? "above" : "below", above ? r.low : r.high);
 }
 
-// Units that agree to the last digit tell nothing of what others would give: scores are shares of a fixed number of
-// questions, and two models that answer alike differ from a third by the same question.
+// Whether the units differ by more than rounding. Equal units do not show how other units would vary. For example,
+// scores are fractions of a fixed number of questions, so two models can have exactly equal scores.
 bool has_spread(const UnitEstimate& e) { return e.interval->high - e.interval->low > 1e-9 * std::abs(e.value); }
 
 }  // namespace
@@ -76,23 +76,22 @@ Decision decide(const UnitEstimate& e, const Rule& rule, double adjusted_p) {
   if (!std::isfinite(e.value) || (n > 1 && !e.interval)) return {Verdict::open, "the effect is not a finite number"};
   if (n < rule.least || !e.interval) {
     if (n == 1 && rule.units == "seeds") return {Verdict::open, "one seed has no interval"};
-    return {Verdict::open, fmt::format("too few {} for an interval: {}, expected at least {}", rule.units, n,
+    return {Verdict::open, fmt::format("too few {} for an interval: found {}, expected at least {}", rule.units, n,
                                        std::max<int64_t>(rule.least, 2))};
   }
   const ConfidenceInterval& i = *e.interval;
   if (rule.equal_within > 0 && std::max(std::abs(i.low), std::abs(i.high)) <= rule.equal_within)
-    return {Verdict::equal, fmt::format("the interval lies within {:g} of zero", rule.equal_within)};
+    return {Verdict::equal, fmt::format("the whole interval is within {:g} of zero", rule.equal_within)};
   if (!has_spread(e))
-    return {Verdict::open,
-            fmt::format("its {} agree to the last digit, so that their spread is not known", rule.units)};
+    return {Verdict::open, fmt::format("the values of its {} are equal, so their spread is unknown", rule.units)};
   const bool certain = adjusted_p < kLevel;
   if (rule.region.excludes(i) && (certain || !rule.corrected_refutation))
-    return {Verdict::refuted, "the interval lies wholly " + words(rule.region, false)};
+    return {Verdict::refuted, "the whole interval is " + words(rule.region, false)};
   if (rule.region.contains(i) && certain)
-    return {Verdict::reproduced, "the interval lies wholly " + words(rule.region, true)};
+    return {Verdict::reproduced, "the whole interval is " + words(rule.region, true)};
   if (rule.region.excludes(i) || rule.region.contains(i)) return {Verdict::open, "the adjusted p is not below 0.05"};
   return {Verdict::open, std::isfinite(rule.region.low) && std::isfinite(rule.region.high)
-                             ? "the interval crosses a bound"
+                             ? "the interval contains a bound of the rule"
                              : fmt::format("the interval contains {:g}",
                                            std::isfinite(rule.region.low) ? rule.region.low : rule.region.high)};
 }

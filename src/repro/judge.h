@@ -1,12 +1,12 @@
-// The judge of recipes and of the evidence: an effect measured unit by unit (seed by seed, or text by text of one given
-// model), the interval of its mean, and what the interval says of a published statement.
+// The statistical judge of recipes and of the evidence page. An effect is measured per unit (per seed, or per text of
+// one given model). The judge computes the confidence interval of the mean and compares it with a published statement.
 //
-//   reproduced    the whole interval lies in the region that the statement names, and the p adjusted for the page's
-//                 other claims is below 0.05
-//   refuted       the whole interval lies outside of it
-//   equal         the interval lies within plus and minus a margin that the rule calls equal
-//   open          neither; or too few units for an interval
-//   not testable  this scale, model or input cannot show it
+//   reproduced    the whole interval is in the region that the statement names, and p, adjusted for the other claims
+//                 of the page, is below 0.05
+//   refuted       the whole interval is outside of this region
+//   equal         the interval is within plus and minus a margin that the rule treats as equal
+//   open          none of the above, or too few units for an interval
+//   not testable  this scale, model or input cannot show the effect
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace lazy::repro {
 enum class Verdict { reproduced, refuted, equal, open, not_testable, missing };
 const char* name(Verdict verdict);
 
-// A mean over units. Interval (95 %, Student's t) and p are there from two units on, p only where they differ.
+// The mean over units. The interval (95 %, Student's t) needs at least two units; p also needs units that differ.
 struct UnitEstimate {
   double value = 0;
   std::vector<double> by_unit;
@@ -29,7 +29,7 @@ struct UnitEstimate {
   std::optional<double> p;
 };
 
-// Where an effect lies if a statement is true.
+// The range of effects for which a statement is true.
 struct Region {
   double low = -INFINITY, high = INFINITY;
   bool contains(const ConfidenceInterval& i) const { return i.low > low && i.high < high; }
@@ -38,18 +38,20 @@ struct Region {
 inline Region below(double bound) { return {-INFINITY, bound}; }
 inline Region above(double bound) { return {bound, INFINITY}; }
 
-// p is two-sided against the region's bound. Of two bounds it is the larger p where the mean lies between them (both
-// have to be excluded), else that of the nearer one.
+// p is two-sided and tests against the bound of the region. A region with two bounds has two p values. If the mean is
+// between the bounds, the larger p is returned, because both bounds must be excluded; otherwise the p of the nearer
+// bound.
 UnitEstimate over_units(const std::vector<double>& values, const Region& region);
-// Holm's step-down adjustment, in the order given: (number left) times p, never falling, 1 at most.
+// Holm's step-down adjustment; the results are in the order of the input. In ascending order of p, each p is multiplied
+// by the number of remaining hypotheses; results never decrease and are capped at 1.
 std::vector<double> holm(const std::vector<double>& p);
 
 struct Rule {
   Region region;
-  double equal_within = 0;           // 0: none
-  bool corrected_refutation = true;  // whether a refutation needs the adjusted p as well
-  int64_t least = 2;                 // units
-  std::string units = "seeds";       // for messages
+  double equal_within = 0;           // 0: the rule has no margin of equality
+  bool corrected_refutation = true;  // whether a refutation also needs an adjusted p below 0.05
+  int64_t least = 2;                 // minimum number of units
+  std::string units = "seeds";       // name of the units in messages
 };
 struct Decision {
   Verdict verdict = Verdict::open;
@@ -57,34 +59,35 @@ struct Decision {
 };
 Decision decide(const UnitEstimate& estimate, const Rule& rule, double adjusted_p);
 
-// Appends another reason after a semicolon; an empty one adds nothing.
+// Appends a further reason after a semicolon; an empty reason adds nothing.
 void add_reason(std::string& text, const std::string& more);
 
-// Whether a number has the digits that were printed.
+// Whether a number, rounded to the printed digits, equals the printed number.
 bool rounds_to(double ours, const std::string& printed);
 
 // A published statement, the measured effect and the verdict.
 struct Finding {
-  std::string claim;                     // the statement that is tested, in words
-  std::string paper;                     // the published value or words, with their place
-  std::string models;                    // what was compared: "lazy, softmax"
-  std::string rule;                      // what the effect has to be: "below 0", "within 10 % of 0.5958"
-  std::optional<UnitEstimate> estimate;  // what the verdict rests on
-  std::string unit;                      // of the estimate: "nats a token", "share of heads"
+  std::string claim;                     // the tested statement, in words
+  std::string paper;                     // the published value or wording, with its location in the paper
+  std::string models;                    // the compared models: "lazy, softmax"
+  std::string rule;                      // required effect: "below 0", "within 10 % of 0.5958"
+  std::optional<UnitEstimate> estimate;  // the estimate that the verdict is based on
+  std::string unit;                      // unit of the estimate: "nats per token", "share of heads"
   std::string over;                      // the units: "seeds", "texts"
-  std::string family;                    // of claims that are corrected together; empty: all that name none
+  std::string family;                    // claims of a family share a Holm correction; "" is also a family
   Verdict verdict = Verdict::open;
   std::string reason;  // one sentence
   std::optional<double> adjusted_p;
 };
 
-// A finding before the page's correction. Without a rule the verdict stands already, or nothing is published.
+// A finding before the Holm correction of the page. A claim without a rule already has its verdict or has no published
+// value.
 struct TestedClaim {
   Finding finding;
   std::optional<Rule> rule;
 };
-// Verdicts of the claims that have a rule. Those of a family share one Holm correction, in which one without a p counts
-// as p = 1.
+// Computes the verdicts of the claims that have a rule. The claims of a family share one Holm correction, in which a
+// claim without a p counts as p = 1.
 std::vector<Finding> judge_page(std::vector<TestedClaim> claims);
 
 }  // namespace lazy::repro

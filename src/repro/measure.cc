@@ -1,4 +1,4 @@
-// Losses and sink measures on held-out text and on folders of other text.
+// Measures losses and sinks on held-out text and on folders of other text.
 #include "repro/measure.h"
 
 #include <ATen/ATen.h>
@@ -37,7 +37,7 @@ std::optional<StreamingCache> streaming_cache(const Json& settings) {
 
 namespace {
 
-// At most `most` sequences, spread evenly.
+// Reads at most `most` sequences, spread evenly over all sequences.
 Stretches spread(const Sequences& sequences, int64_t length, int64_t most) {
   const int64_t all = sequences.size(), count = std::min(all, most);
   Stretches out;
@@ -84,7 +84,7 @@ std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t len
 
 std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores) {
   std::vector<double> losses(stretches.size());
-  for (size_t w = 0; w < scores.size(); ++w)  // stretches have one length
+  for (size_t w = 0; w < scores.size(); ++w)  // all stretches have equal length, so each has the same number of windows
     losses[w * stretches.size() / scores.size()] -= scores[w].log_likelihood;
   for (double& loss : losses) loss /= static_cast<double>(stretches.front().size() - 1);
   return losses;
@@ -112,7 +112,7 @@ namespace {
 
 constexpr int64_t kMaxMeasuredBytes = 16 << 20;
 
-// A file with a zero byte near its beginning is binary.
+// A file with a zero byte in its first 4096 bytes is treated as binary.
 bool is_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string head(4096, '\0');
@@ -121,7 +121,7 @@ bool is_text(const fs::path& path) {
   return !head.empty() && head.find('\0') == std::string::npos;
 }
 
-// One mean per sample of each sink measure, and the means over samples by layer and head.
+// For each sink measure: one mean per sample, and the mean over samples for each layer and head.
 Json sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
@@ -175,7 +175,7 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     if (!fs::is_directory(path)) {
-      if (!fs::exists(path)) fail("repro", "{}: expected a file or folder of text, found nothing", path);
+      if (!fs::exists(path)) fail("repro", "{}: expected a file or folder of text, but the path does not exist", path);
       files.push_back(path);
       continue;
     }
@@ -185,7 +185,7 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
       const bool packed = extension == ".gz" || extension == ".zst" || extension == ".parquet";
       if (entry.is_regular_file() && (packed || is_text(entry.path()))) inside.push_back(entry.path().string());
     }
-    if (inside.empty()) fail("repro", "{}: expected files of text, found none", path);
+    if (inside.empty()) fail("repro", "{}: the folder contains no text files", path);
     std::sort(inside.begin(), inside.end());
     files.insert(files.end(), inside.begin(), inside.end());
   }

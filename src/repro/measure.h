@@ -1,5 +1,5 @@
-// The measurements of steps, each made by the library that owns it: a model folder and text in, numbers out as JSON. A
-// list holds one number for each text, so that models are compared text by text.
+// The measurements of steps, each implemented in its own library. A measurement reads a model folder and text and
+// returns numbers as JSON. A list has one number per text so that models can be compared text by text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -23,41 +23,44 @@ struct MeasureInputs {
   std::filesystem::path model, corpus, data, domain;
   std::string device = "cpu";
   bool progress = true;
-  SequenceOptions sequences = {};  // of held-out text: as in the model's training; their length is the model's
+  SequenceOptions sequences = {};  // held-out text is cut as in training; length: the model's
 };
 
-// {"loss": [...]}: held-out sequences of the corpus, made as those of the training, nats a token; with the streaming
-// cache that settings' "cache" names, if any.
+// {"loss": [...]} in nats per token on held-out sequences of the corpus, which are built like the training sequences.
+// Uses the streaming cache that settings' "cache" names, if any.
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings);
 // {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "sink_1": [...], "excess":
-// [...], "by_layer"}: held-out samples. sink_1: share of heads with Sink_1^0.3; excess: the sink ratio above that of
-// uniform rows (sinks/uniform.h), not with sliding windows or segments.
+// [...], "by_layer"} on held-out samples. sink_1: fraction of heads with Sink_1^0.3. excess: the sink ratio minus the
+// ratio of uniform attention rows (sinks/uniform.h); it is omitted for models with sliding windows or segments.
 Json measure_sinks(const MeasureInputs& inputs, const Json& settings);
-// {task: {metric: {"value", "stderr"}}} of every task of lazy eval whose file is in the data folder, or of the one that
-// settings' "task" names; "cache" as above. With "bos_every_window" a task's name ends in "-bos".
+// {task: {metric: {"value", "stderr"}}} for every task of lazy eval whose file is in the data folder, or only for the
+// task that settings' "task" names. Settings' "cache" names a streaming cache. With "bos_every_window" the name of a
+// task ends in "-bos".
 Json measure_tasks(const MeasureInputs& inputs, const Json& settings);
-// From the result of measure_tasks: the mean of the tasks' headline accuracies (eval::Task::headline), and their
-// number.
+// From the result of measure_tasks: the mean of the tasks' headline accuracies (eval::Task::headline) and the number of
+// tasks.
 std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks);
-// {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}} of settings' "lengths", on
-// "blocks" stretches of the longest one, or of "stretch" tokens; held-out text with the separators of the training. A
-// list has at most kLengthGroups numbers.
+// {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}} for the lengths in
+// settings' "lengths". The text is cut into "blocks" stretches, each as long as the longest length, or "stretch" tokens
+// if that is set. Held-out text has the separators of the training. A list has at most kLengthGroups numbers.
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings);
 // {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
 Json measure_learned(const MeasureInputs& inputs);
-// {"loss": [...], "sink_ratio": [...]} of a folder of text.
+// {"loss": [...], "sink_ratio": [...]} on a folder of text.
 Json measure_domain(const MeasureInputs& inputs, const Json& settings);
-// {set: {"samples", "files"}} of the benchmark files in a data folder.
+// {set: {"samples", "files"}} for the benchmark files in a data folder.
 Json count_datasets(const std::filesystem::path& data);
 
-// Shared by measurements, experiments and evidence.
+// Helpers shared by measurements, experiments and evidence.
 
-// Sequences of the validation split, made as `how` says but in the corpus's order: at most `most`, spread over it. A
-// window scores all tokens of one but the first. Error without a sequence, or on another tokenizer than the model's.
+// Sequences of the validation split, built with the options `how` but in the order of the corpus. At most `most`
+// sequences are selected, spread evenly over the split. A window scores all tokens of one sequence except the first.
+// Throws an Error if the split has no complete sequence or if the corpus was tokenized with a different tokenizer than
+// the model's.
 struct HeldOutWindows {
   std::vector<eval::Window> windows;
   bool whole_split = false;
-  double bytes_per_token = 0;  // of the split
+  double bytes_per_token = 0;  // of the validation split
 };
 HeldOutWindows heldout_windows(const ModelConfig& model, const std::filesystem::path& corpus, SequenceOptions how,
                                int64_t most);
@@ -68,27 +71,29 @@ struct LoadedModel {
 };
 LoadedModel load(const MeasureInputs& inputs);
 
-// The tokens of files and of the text files in folders, without BOS, up to a limit that is enough for every measure.
+// The tokens of files and of the text files in folders, without BOS, up to a limit that is large enough for every
+// measure.
 std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
 
-// The streaming cache that a step's settings name; none: the whole cache is kept.
+// The streaming cache that a step's settings name, or nullopt for a full KV cache.
 std::optional<StreamingCache> streaming_cache(const Json& settings);
 
-// Stretches of text, each with the token before it: at most `most`, spread evenly; none where the text is shorter.
+// Stretches of text, each with the token that precedes it. At most `most` are selected, spread evenly; none if the text
+// is shorter than one stretch.
 using Stretches = std::vector<std::vector<int64_t>>;
 Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most);
-// Of the validation split, in the corpus's order, with the separators of `how`.
+// Stretches of the validation split in the order of the corpus, with the separators of `how`.
 Stretches heldout_stretches(const std::filesystem::path& corpus, SequenceOptions how, int64_t tokens, int64_t most);
-// Every token of the stretches within a window of `length` tokens that begins with `bos`, or, without, with the
-// preceding token.
+// Cuts the stretches into windows of `length` tokens that together score every token. A window begins with `bos` or, if
+// there is no `bos`, with the preceding token.
 std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos);
-// The mean loss of each stretch from the scores of these windows; and predicted so.
+// The mean loss of each stretch: from existing scores of these windows, or by scoring the windows with the model.
 std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores);
 std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
                                    std::optional<int32_t> bos, const std::string& title);
 
 constexpr size_t kLengthGroups = 64;
-// Means of at most `most` groups of neighbours of equal size within one.
+// Reduces `values` to at most `most` means over groups of neighbors. Group sizes differ by at most one.
 std::vector<double> thinned(const std::vector<double>& values, size_t most);
 
 }  // namespace lazy::repro

@@ -1,5 +1,5 @@
-// Measurements by the evaluation library: losses at lengths beyond the training length with the similarity of hidden
-// states, benchmarks, sizes of benchmark files; and learned parameters.
+// Measurements that use the evaluation library: losses at lengths beyond the training length together with the
+// similarity of hidden states, benchmarks, and sizes of benchmark files. Also reads learned parameters.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ void append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
   ids.insert(ids.end(), more.begin(), more.end());
 }
 
-// Token streams of the benchmarks by name; one without a file is left out.
+// Token streams of the benchmarks by name; benchmarks without a file are omitted.
 std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs, const Tokenizer& tokenizer) {
   std::map<std::string, std::vector<int32_t>> out;
   if (inputs.data.empty()) return out;
@@ -38,7 +38,7 @@ std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs,
       append(out["wikitext"], tokenizer.encode(page));
   }
   if (const eval::Task lambada = eval::find_task("lambada_openai"); eval::has_task_files(lambada, inputs.data)) {
-    std::string items;  // joined to streams
+    std::string items;  // all passages joined to one stream
     for (const eval::Row& row : eval::read_rows(lambada, inputs.data))
       items += row.document.at("text").get<std::string>() + "\n\n";
     append(out["lambada_openai"], tokenizer.encode(items));
@@ -46,7 +46,7 @@ std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs,
   return out;
 }
 
-// Of the first `length` tokens of stretches.
+// Similarity and effective rank of the hidden states on the first `length` tokens of each stretch.
 Json collapse(LoadedModel& loaded, const Stretches& stretches, int64_t length) {
   const at::NoGradGuard no_grad;
   std::vector<double> cosine, rank;
@@ -75,7 +75,7 @@ Json measure_lengths(const MeasureInputs& inputs, const Json& settings) {
   Json out = Json::object();
   for (const auto& [name, stretches] : texts) {
     if (stretches.empty()) {
-      log::info("{}: shorter than {} tokens: left out", name, tokens + 1);
+      log::info("{}: skipped because the text has fewer than {} tokens", name, tokens + 1);
       continue;
     }
     for (const int64_t length : lengths) {
@@ -101,7 +101,7 @@ Json measure_tasks(const MeasureInputs& inputs, const Json& settings) {
   for (const eval::Task& task : eval::builtin_tasks()) {
     if (!wanted.empty() && task.name != wanted) continue;
     if (!eval::has_task_files(task, inputs.data)) {
-      log::info("{}: no file of task {}: left out", inputs.data.string(), task.name);
+      log::info("{}: no file of task {}; the task is skipped", inputs.data.string(), task.name);
       continue;
     }
     try {
@@ -110,9 +110,9 @@ Json measure_tasks(const MeasureInputs& inputs, const Json& settings) {
         Json& found = out[task.name + suffix][metric.name] = {{"value", metric.value}, {"n", results[0].effective}};
         if (metric.standard_error) found["stderr"] = *metric.standard_error;
       }
-    } catch (
-        const eval::SequenceTooLong& error) {  // PIQA has a choice of 268 tokens; --scale tiny has a context of 256
-      log::info("task {}: left out: {}", task.name, error.what());
+    } catch (const eval::SequenceTooLong&
+                 error) {  // PIQA has an answer choice of 268 tokens; the context of --scale tiny is 256
+      log::info("task {} skipped: {}", task.name, error.what());
     }
   }
   return out;

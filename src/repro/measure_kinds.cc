@@ -64,13 +64,14 @@ Numbers at_path_numbers(const Json& values, const MeasureSpec& m) {
   for (double& x : other) x = map_number(m.map, m.factor * x);
   if (other.size() == 1) other.resize(out.items.size(), other.front());
   if (other.size() != out.items.size())
-    return {{}, "", fmt::format("{} was not measured on the items of {}", second, m.path)};
+    return {{}, "", fmt::format("{} and {} were not measured on the same items", second, m.path)};
   for (size_t i = 0; i < other.size(); ++i)
     out.items[i] = m.minus.empty() ? out.items[i] / other[i] : out.items[i] - other[i];
   return out;
 }
 
-// First and last layer of a model, 1-based, of a range given in layers of 24.
+// Converts a range of layers, given for 24 layers, to the first and last layer of a model with `layers` layers
+// (1-based).
 std::pair<int64_t, int64_t> layer_range(const MeasureSpec& m, size_t layers) {
   const auto all = static_cast<int64_t>(layers);
   if (m.layers.empty()) return {1, all};
@@ -96,7 +97,7 @@ double of_bias(const BiasCurve& whole, const MeasureSpec& m) {
   if (m.of_head == "size") return mean_magnitude(curve);
   if (m.of_head == "far") return far_bias(curve);
   if (m.of_head == "range") return static_cast<double>(effective_range(curve));
-  // The threshold is exceeded up to the window's end: then the window limits the range.
+  // 1 if the bias exceeds the threshold up to the end of the window, so that the window limits the measured range.
   if (m.of_head == "at_end")
     return static_cast<double>(effective_range(curve)) >= 0.95 * static_cast<double>(curve.size() - 1);
   return inhibition_of_return(curve).holds;
@@ -128,7 +129,7 @@ Numbers head_offset(const Json& values, const MeasureSpec& m) {
   return {over_heads(tau, first, last, [&m](double t) { return m.of_head == "size" ? std::abs(t) : t; }), "", ""};
 }
 
-// |slope / initial slope - 1| of every head with ALiBi.
+// |slope / initial slope - 1| for every head with ALiBi.
 Numbers alibi_change(const Json& values, const MeasureSpec&) {
   if (!values.contains("alibi_slopes")) return {{}, "", "the model has no ALiBi slopes"};
   Numbers out;
@@ -139,8 +140,8 @@ Numbers alibi_change(const Json& values, const MeasureSpec&) {
   return out;
 }
 
-// Of a toy: a measure of every token in units of its mean over tokens, for the ranks of `layers`. Tokens that never
-// occurred are left out.
+// For a toy: the measure of each token divided by its mean over tokens, for the token ranks given by `layers`. Tokens
+// that did not occur are omitted.
 Numbers by_rank(const Json& values, const MeasureSpec& m) {
   const Json found = at_path(values, m.path);
   if (!found.is_array() || m.layers.empty()) return {{}, "", fmt::format("{} was not measured", m.path)};
@@ -155,7 +156,8 @@ Numbers by_rank(const Json& values, const MeasureSpec& m) {
   return out;
 }
 
-// Elastic-Softmax's time over softmax's, less 1, from ratios of softmax's to Elastic-Softmax's.
+// The time of Elastic-Softmax divided by the time of softmax, minus 1. The recorded ratios are softmax time over
+// Elastic-Softmax time.
 Numbers overhead(const Json& values, const MeasureSpec& m) {
   if (!values.contains(m.path)) return {{}, "", "not measured"};
   const Json& part = values.at(m.path);
@@ -165,13 +167,13 @@ Numbers overhead(const Json& values, const MeasureSpec& m) {
   return out;
 }
 
-// Samples of a benchmark's files.
+// Number of samples in the files of a benchmark set.
 Numbers samples(const Json& values, const MeasureSpec& m) {
-  if (!values.contains(m.path)) return {{}, "", "no file of this set below --data"};
+  if (!values.contains(m.path)) return {{}, "", "no file of this set in the folder --data"};
   return {{values.at(m.path).at("samples").get<double>()}, values.at(m.path).at("files").get<std::string>(), ""};
 }
 
-// The mean of each benchmark's headline accuracy is no list: one number.
+// One number: the mean over the headline accuracies of the benchmarks.
 Numbers average_score(const Json& values, const MeasureSpec&) {
   const auto mean = mean_accuracy(values);
   if (!mean) return {{}, "", "no task with an accuracy was evaluated"};
@@ -221,8 +223,7 @@ std::vector<double> items_of(const Json& found) {
 
 Numbers measured_numbers(const Json& values, const MeasureSpec& measure) {
   const auto found = functions().find(measure.kind);
-  if (found == functions().end())
-    fail("repro", "{}: expected a kind of measure, found {}", measure.where, measure.kind);
+  if (found == functions().end()) fail("repro", "{}: unknown kind of measure {}", measure.where, measure.kind);
   return found->second(values, measure);
 }
 

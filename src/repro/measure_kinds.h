@@ -1,4 +1,5 @@
-// What a recipe's measure computes from a step's recorded values: by name, for `kind` of a [[measure]].
+// Functions that a recipe's measures apply to the recorded values of a step. The `kind` of a [[measure]] selects one by
+// name.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,23 +11,24 @@ namespace lazy::repro {
 
 struct MeasureSpec;
 
-// One number for each text, head or round. None: `missing` says why.
+// One number per text, head or round. If `items` is empty, `missing` is the reason.
 struct Numbers {
   std::vector<double> items;
-  std::string note;  // for the reader, behind the verdict's reason
+  std::string note;  // appended to the reason of the verdict
   std::string missing;
 };
 
-// Error for a kind that measure_kinds() lacks, or an option that the kind needs.
+// Throws an Error for a kind that measure_kinds() does not list, or if an option that the kind needs is missing.
 Numbers measured_numbers(const Json& values, const MeasureSpec& measure);
 std::vector<std::string> measure_kinds();
 std::vector<std::string> number_maps();
 std::vector<std::string> head_measures();
 
-// The value at a path: keys and indices between separators, `*` for every element, `~9` for the tenth or, in a shorter
-// list, the last one. Null: there is none.
+// The value at a path, or null if there is none. A path consists of keys and indices between separators. `*` matches
+// every element; `~9` is the tenth element or, in a shorter list, the last element.
 Json at_path(const Json& values, const std::string& path, char separator = '/');
-// One number an element of the outermost list: the mean of all numbers within. A single number is one item.
+// One number per element of the outermost list: the mean of all numbers within the element. A single number gives one
+// item.
 std::vector<double> items_of(const Json& found);
 
 }  // namespace lazy::repro

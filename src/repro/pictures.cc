@@ -12,7 +12,7 @@ namespace {
 
 using Draw = std::function<std::string(const Json& values, int number)>;
 
-// A heading and a drawing for every model with this experiment.
+// A heading and a drawing for every model that has results of this experiment.
 std::string of_models(const Results& results, const std::string& experiment, const char* section, const char* heading,
                       const Draw& draw) {
   std::string body;
@@ -30,10 +30,11 @@ std::vector<std::string> picture_names() {
 }
 
 std::string draw_picture(const std::string& name, const Results& results, const PublishedTable& published) {
-  if (name == "delta") return of_models(results, "delta", "delta", "What the query bias adds", draw_delta);
+  if (name == "delta") return of_models(results, "delta", "delta", "Contribution of the query bias", draw_delta);
   if (name == "interventions")
-    return of_models(results, name, "interventions", "What each intervention leaves", draw_interventions);
-  if (name == "gamma") return of_models(results, name, "gamma", "gamma where EPE_1 is massive", draw_gamma);
+    return of_models(results, name, "interventions", "Attention after each intervention", draw_interventions);
+  if (name == "gamma")
+    return of_models(results, name, "gamma", "gamma at the largest coordinates of EPE_1", draw_gamma);
   if (name == "epe") return of_models(results, "positions", "epe", "Effective positional encodings", draw_positions);
   if (name == "repetition") return of_models(results, name, "maps", "Natural text and repetition", draw_repetition);
   if (name == "vectors") {
@@ -46,7 +47,7 @@ std::string draw_picture(const std::string& name, const Results& results, const 
   if (name == "toy-unigram") return draw_toys(results, "unigram");
   if (name == "toy-bigram") return draw_toys(results, "bigram");
   if (name == "toy-trigger") return draw_triggers(results);
-  fail("repro", "expected a picture, found {}", name);
+  fail("repro", "unknown picture {}", name);
 }
 
 }  // namespace lazy::repro

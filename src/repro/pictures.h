@@ -1,4 +1,4 @@
-// The pictures of a recipe's HTML page, by the name that the recipe's file gives.
+// The figures of a recipe's HTML page, selected by the names in the recipe file.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,10 +8,11 @@
 namespace lazy::repro {
 
 std::vector<std::string> picture_names();
-// A section of the page; empty when nothing is measured. Error for an unknown name.
+// Returns a section of the page; empty if nothing was measured. Throws an Error for an unknown name.
 std::string draw_picture(const std::string& name, const Results& results, const PublishedTable& published);
 
-// pictures/gpt2.cc, attention.cc, toys.cc; vector_tables.cc. HTML of one model's values; `number` makes ids unique.
+// Implemented in pictures/gpt2.cc, attention.cc, toys.cc and in vector_tables.cc. The functions return HTML that shows
+// the values of one model; `number` makes element ids unique.
 std::string draw_delta(const Json& values, int number);
 std::string draw_interventions(const Json& values, int number);
 std::string draw_gamma(const Json& values, int number);

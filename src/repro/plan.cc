@@ -13,7 +13,7 @@ namespace lazy::repro {
 
 namespace {
 
-// "gated_delta_net" -> "gated-deltanet".
+// The name of a mixer in file names: "gated_delta_net" -> "gated-deltanet".
 std::string file_name(const std::string& kind) {
   if (kind == "delta_net") return "deltanet";
   if (kind == "gated_delta_net") return "gated-deltanet";
@@ -32,7 +32,8 @@ std::vector<std::string> Scale::files(const std::string& kind, Budget budget) co
   return {model + "-340m.toml", budget == Budget::main ? "recipes/15b.toml" : "recipes/10b-512.toml"};
 }
 
-// Small scale trains as the protocol of the evidence does, so that its records serve (evidence/steps.h).
+// Small scale uses the training settings of the evidence protocol, so that its records can be reused
+// (evidence/steps.h).
 std::vector<std::string> Scale::overrides() const {
   return name == "small" ? std::vector<std::string>{"optimizer.lr=3e-3"} : std::vector<std::string>{};
 }
@@ -45,10 +46,10 @@ std::vector<std::string> Scale::attention_overrides() const {
 
 const std::vector<Scale>& scales() {
   static const std::vector<Scale> all{
-      {"tiny", "4 layers of 128, context 256, 0.5M tokens a model: minutes on two CPU cores", true, 192, 64, 32, 0},
-      {"small", "55M parameters, context 512, 200M tokens a model: minutes on one GPU", true, 16384, 512, 256, 4096},
-      {"paper", "340M parameters (760M where the paper has them), 15B / 30B tokens, ablations 10B at context 512",
-       false, 2048, 256, 128, 0}};
+      {"tiny", "4 layers of 128, context 256, 0.5M tokens per model: minutes on two CPU cores", true, 192, 64, 32, 0},
+      {"small", "55M parameters, context 512, 200M tokens per model: minutes on one GPU", true, 16384, 512, 256, 4096},
+      {"paper", "340M parameters and 15B tokens (760M: 30B); ablations: 10B tokens at context 512", false, 2048, 256,
+       128, 0}};
   return all;
 }
 
@@ -71,7 +72,7 @@ std::string training_id(const std::string& model, int64_t seed) {
 
 namespace {
 
-// Whether a training's model has attention in every layer.
+// Whether the model of a training has attention in every layer.
 bool attends(const Step& training) {
   for (const Json& override : training.settings.at("overrides")) {
     for (const MixerKind* kind : mixer_kinds()) {
@@ -137,8 +138,8 @@ Plan& Plan::train(const Model& model) {
     for (const auto& [name, folder] : conditions_.models) {
       if (name != model.name) continue;
       if (conditions_.seeds > 1)
-        fail("repro", "--model {}={}: takes the place of one training, expected --seeds 1, found {}", name,
-             folder.string(), conditions_.seeds);
+        fail("repro", "--model {}={}: replaces a single training and needs --seeds 1, found {}", name, folder.string(),
+             conditions_.seeds);
       settings["given"] = std::filesystem::absolute(folder).string();
     }
     const bool chosen = !model.alternatives.empty() && !settings.contains("given");

@@ -1,4 +1,4 @@
-// What a recipe runs: the scale, the models of a comparison, and the steps that train and measure them.
+// The work of a recipe: the scale, the models of a comparison, and the steps that train and measure them.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -12,58 +12,60 @@
 
 namespace lazy::repro {
 
-// Training budgets: the paper trains its Table 1 models longer and at a longer context than its ablations.
-enum class Budget { main, ablation, large };  // large: 760M for 30B tokens, at paper scale alone
+// Training budgets: the paper trains the models of its Table 1 longer and at a longer context than its ablations.
+enum class Budget { main, ablation, large };  // large: 760M for 30B tokens, only at paper scale
 
-// A scale of all recipes: tiny (minutes on two CPU cores), small (55M parameters on one GPU), paper (its own
-// configurations).
+// A scale that every recipe supports: tiny (minutes on two CPU cores), small (55M parameters on one GPU), paper (the
+// configurations of the paper).
 struct Scale {
   std::string name;       // "tiny", "small", "paper"
-  std::string means;      // one line for help texts and reports
+  std::string means;      // one-line description for help texts and reports
   bool bos_per_sequence;  // training sequences begin with BOS
   int64_t heldout_sequences, sink_samples, length_blocks;
-  int64_t length_stretch;  // tokens of a text that is read at several lengths; 0: the longest of them
+  int64_t length_stretch;  // tokens per text in length measurements; 0: the longest length
   bool is_paper() const { return name == "paper"; }
-  // Configurations of configs/ that a model extends; later ones override. kind: as in [model].
+  // Configurations of configs/ that a model extends; later ones override earlier ones. For `kind` see [model].
   std::vector<std::string> files(const std::string& kind, Budget budget) const;
-  std::vector<std::string> overrides() const;  // of every model of its configurations
-  // Overrides for attention models only: other mixers lack these keys.
+  std::vector<std::string> overrides() const;  // overrides for every model that extends them
+  // Overrides for attention models only; other mixers do not have these keys.
   std::vector<std::string> attention_overrides() const;
 };
 
 const std::vector<Scale>& scales();
-// Error suggests the nearest.
+// Throws an Error for an unknown name and suggests the nearest scale.
 const Scale& find_scale(const std::string& name);
 
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
 enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets, experiment };
-const char* name(StepKind kind);  // as recorded in files; experiment is "study" there
+const char* name(StepKind kind);  // as recorded in files, where experiment is called "study"
 
-// One piece of work: trained or measured once, recorded, and shared by all recipes that contain it.
+// One unit of work: a model trained once or measured once. Its result is recorded and shared by all recipes that
+// contain the step.
 struct Step {
-  std::string id;  // "lazy", "lazy.sinks", with ".seed2" for a further seed; unique in a plan
+  std::string id;  // "lazy", "lazy.sinks"; ".seed2" for further seeds; unique in a plan
   StepKind kind;
-  std::string model;  // id of the training step that it measures; empty for training steps and for steps without model
-  Json settings;  // everything that decides the outcome except data and model; "given": a folder instead of training
-  std::string needs;  // "", "data", "domain" or "model": the step is skipped without it, and the report says so
-  // Ids of further steps that it needs: trainings that it measures, in the order of settings' "beside"; of a training
-  // with "alternatives" the losses of their trials, in that order.
+  std::string model;  // id of the measured training; empty for trainings and for steps without a model
+  Json settings;      // all inputs except data and model; "given": a model folder that replaces training
+  std::string needs;  // "", "data", "domain" or "model": without this input the step is skipped and reported
+  // Ids of further required steps. For a measurement: the other trainings that it measures, in the order of the
+  // settings. For a training with "alternatives": the loss steps of its trials, in the same order.
   std::vector<std::string> beside = {};
-  std::string part_of = {};  // the id under which the values of a piece of a measurement stand; empty: its own
-  int64_t seed = 1;          // of the training that it makes or measures
-  bool trial = false;        // a short training that chooses among another's alternatives, or its loss
+  std::string part_of = {};  // the id that stores the values of a piece of a measurement; empty: its id
+  int64_t seed = 1;          // seed of the training that the step runs or measures
+  bool trial = false;        // a short training that selects among alternatives, or its loss step
 };
 
 // The inputs of a recipe.
 struct Conditions {
   Scale scale;
   std::filesystem::path corpus, data;                    // empty: not given
-  std::map<std::string, std::filesystem::path> domains;  // name -> folder of text
+  std::map<std::string, std::filesystem::path> domains;  // domain name -> folder of text
   int64_t seeds = 1;
   std::string device = "cpu";
-  // (name, folder): models for experiments; one with the name of a model in the plan replaces its training.
+  // (name, folder) of models for experiments. A folder with the name of a model in the plan replaces the training of
+  // this model.
   std::vector<std::pair<std::string, std::filesystem::path>> models = {};
   std::vector<std::string> text = {};  // files or folders that experiments read
 };
@@ -71,38 +73,40 @@ struct Conditions {
 // A model of a comparison: a base configuration and its overrides.
 struct Model {
   std::string name;  // "lazy", "no-elastic": names steps and rows
-  std::string kind;  // "lazy", "transformer", or a mixer's
+  std::string kind;  // "lazy", "transformer", or the name of a mixer
   std::vector<std::string> overrides;
   Budget budget = Budget::ablation;
-  std::vector<std::string> files = {};  // configurations that it extends; empty: the scale's
-  // Overrides of which the model is trained with the one whose trial has the lowest held-out loss, and what makes a
-  // trial of a training. Trials have the first seed.
+  std::vector<std::string> files = {};  // base configurations; empty: those that the scale defines
+  // `alternatives`: candidate overrides. A short trial training is run for each, and the model is trained with the
+  // candidate whose trial has the lowest held-out loss. `trial`: overrides that shorten a training to a trial. Trials
+  // use the first seed.
   std::vector<std::string> alternatives = {}, trial = {};
 };
 
-// Builds a plan. `measure` adds a step for every seed of every model trained so far, as "MODEL.KIND"; a `piece` of a
-// measurement is a step of its own, "MODEL.KIND-PIECE", whose values stand with those of the other pieces. Sinks are
-// measured for models with attention in every layer.
+// Builds a plan. `measure` adds a step "MODEL.KIND" for every seed of every model that the plan trains so far. A
+// measurement can be split into pieces: a piece is a separate step "MODEL.KIND-PIECE" whose values are merged with the
+// values of the other pieces. Sinks are only measured for models with attention in every layer.
 class Plan {
  public:
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
   Plan& train(const Model& model);
   Plan& measure(StepKind kind, const Json& more = Json::object(), const std::string& piece = "");
-  // An experiment (experiments/experiment.h) on every given model that is not trained by the plan, as
-  // "NAME.EXPERIMENT"; on every model trained so far; on one of these.
+  // These add an experiment (experiments/experiment.h) as "NAME.EXPERIMENT": on every given model that the plan does
+  // not train, on every model trained so far, or on one named model.
   Plan& experiment(const std::string& experiment, const Json& settings);
   Plan& experiment_on_trained(const std::string& experiment, const Json& settings);
-  // `beside`: models measured in the same step, each trained by the plan with the seed of `model`.
+  // Comparison models may be measured in the same step. The plan trains each of them with the seed of
+  // `model`.
   Plan& experiment_on(const std::string& model, const std::string& experiment, const Json& settings,
                       const std::vector<std::string>& beside = {});
-  // Measures a trained model again, as `name`, with a streaming cache ("streaming:4+508").
+  // Measures a trained model again under the id `name`, with a streaming cache such as "streaming:4+508".
   Plan& streaming(const std::string& name, const std::string& model, const std::string& cache,
                   const std::vector<StepKind>& kinds, const Json& more = Json::object(), const std::string& piece = "");
   Plan& once(StepKind kind, const std::string& id, const Json& settings, const std::string& needs = "");
   std::vector<Step> steps() const { return steps_; }
 
  private:
-  Json settings(StepKind kind) const;  // implied by the scale
+  Json settings(StepKind kind) const;  // settings that the scale implies
   void measure_model(const std::string& name, const Step& training, StepKind kind, const Json& settings,
                      const std::string& piece = "");
 
@@ -110,18 +114,18 @@ class Plan {
   std::vector<Step> steps_;
 };
 
-// Ids of the steps that a step needs: the training of its model, then those beside it.
+// Ids of the steps that a step requires: the training of its model, then the further required steps.
 std::vector<std::string> needed_steps(const Step& step);
 // Ids of the trainings whose models a step measures.
 std::vector<std::string> measured_models(const Step& step);
-// The values of a step by its id; null: not measured.
+// Returns the values of a step by its id, or null if the step was not measured.
 using StepValues = std::function<const Json*(const std::string& id)>;
-// The number of the alternative whose trial has the lowest mean held-out loss; a loss that is no number counts as
-// infinite. None while the values of a trial (null) are missing, and for a step without alternatives.
+// The index of the alternative whose trial has the lowest mean held-out loss; a loss that is not a number counts as
+// infinite. Returns nullopt while the values of a trial are missing (null), and for a step without alternatives.
 std::optional<size_t> chosen_alternative(const Step& training, const StepValues& values);
-// The training with the alternative that its trials chose among its overrides; unchanged where none is chosen.
+// The training with the overrides of the alternative that its trials selected; unchanged if none is selected.
 Step with_choice(const Step& training, const StepValues& values);
-// The folder given instead of a training; empty: the model is trained.
+// The model folder that replaces a training; empty if the model is trained.
 std::filesystem::path given_folder(const Step& step);
 // "lazy" for the first seed, "lazy.seed2" for the second.
 std::string training_id(const std::string& model, int64_t seed);

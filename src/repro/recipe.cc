@@ -26,7 +26,7 @@ const std::vector<Recipe>& recipes() {
 
 const Recipe& find_recipe(const std::string& name) {
   if (name.ends_with(".toml")) {
-    static std::deque<Recipe> own;  // a run refers to its recipe
+    static std::deque<Recipe> own;  // kept alive because a run refers to its recipe
     own.push_back(recipe_of(read_recipe(read_file(name), name)));
     return own.back();
   }
@@ -34,7 +34,7 @@ const Recipe& find_recipe(const std::string& name) {
     if (recipe.name == name) return recipe;
   }
   const std::vector<std::string> names = names_of(recipes());
-  fail("repro", "no recipe '{}'{}; expected list, all, FILE.toml or one of {}", name, did_you_mean(name, names),
+  fail("repro", "unknown recipe '{}'{}; expected list, all, FILE.toml or one of {}", name, did_you_mean(name, names),
        fmt::join(names, ", "));
 }
 

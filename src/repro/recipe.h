@@ -1,4 +1,5 @@
-// A recipe: a table or figure of the paper, or a further check, as a plan of steps and a judgement of their results.
+// A recipe reproduces a table or figure of the paper, or runs a further check. It consists of a plan of steps and a
+// judgment of the results.
 #pragma once
 #include <functional>
 #include <map>
@@ -16,7 +17,7 @@ namespace lazy::repro {
 struct PublishedRow {
   std::string name;
   std::vector<double> values;
-  std::string model;  // of the plan; empty: cited, not run here
+  std::string model;  // the corresponding model of the plan; empty: cited only
 };
 
 struct PublishedTable {
@@ -25,42 +26,42 @@ struct PublishedTable {
   std::vector<PublishedRow> rows;
 };
 
-// A drawing: within the HTML page, and a file beside a Markdown page.
+// A drawing. It is embedded in the HTML page and stored as a separate file next to a Markdown page.
 struct Figure {
   std::string file, title;  // "rivals-loss.svg"
-  std::string drawing;      // SVG, in the colours of the page's style sheet
+  std::string drawing;      // SVG that uses the colors of the page's style sheet
   double width = 0, height = 0;
-  std::string label;  // what is drawn, for screen readers
+  std::string label;  // description of the drawing for screen readers
 };
 
-// A table of the report, ready to print, and the figures below it.
+// A table of the report as printable strings, and the figures below it.
 struct ResultTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
-  std::string note = {};  // below it
+  std::string note = {};  // printed below the table
   std::vector<Figure> figures = {};
 };
 
-// What the measured seeds say to whoever has to choose a model.
+// A summary of the measured seeds for readers who must choose a model.
 struct Choice {
   std::string title;
   std::vector<std::string> paragraphs;
-  ResultTable table;  // without rows: nothing to compare yet
+  ResultTable table;  // without rows there is nothing to compare yet
 };
 
 struct Recipe {
   std::string name;    // "table1"
-  std::string title;   // what it is about, in a few words
+  std::string title;   // the subject in a few words
   std::string source;  // "paper, Table 1"
   std::function<std::vector<Step>(const Conditions&)> plan;
   std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
   PublishedTable published;
   std::vector<std::string> notes;                            // caveats for the reader
-  std::function<std::string(const Results&)> pictures = {};  // sections of the HTML page, if there are any
-  std::function<std::vector<ResultTable>(const Conditions&, const Results&)> tables = {};  // if there are any
+  std::function<std::string(const Results&)> pictures = {};  // further sections of the HTML page, if any
+  std::function<std::vector<ResultTable>(const Conditions&, const Results&)> tables = {};  // result tables, if any
   std::function<std::optional<Choice>(const Conditions&, const Results&)> choice = {};
-  std::map<std::string, std::string> means = {};  // by scale: a line in the place of the scale's own, if not empty
+  std::map<std::string, std::string> means = {};  // by scale name: replaces the scale's description if not empty
 
   const std::string& scale_means(const Scale& scale) const {
     const auto own = means.find(scale.name);
@@ -68,9 +69,10 @@ struct Recipe {
   }
 };
 
-// The embedded ones of configs/repro/.
+// The recipes of configs/repro/, which are embedded in the program.
 const std::vector<Recipe>& recipes();
-// A name, or the path of a file ending in .toml. Error suggests the nearest name.
+// Finds a recipe by name, or reads it if `name` is the path of a file ending in .toml. Throws an Error that suggests
+// the nearest name.
 const Recipe& find_recipe(const std::string& name);
 
 }  // namespace lazy::repro

@@ -1,4 +1,4 @@
-// "Which should I use?": what the measured seeds say, by one rule for every criterion of a recipe file.
+// Answers "Which should I use?" from the measured seeds. One rule applies to every criterion of a recipe file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,8 +22,9 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
   const Variables variables = variables_of(data, conditions);
   for (const std::string& model : spec.models)
     expect_known("[choice] models", model, model_names(data, conditions, variables), "a model of the recipe");
-  Choice out{spec.title, {}, {"", {"question", "mean of the leader", "leads", "not told apart from it"}, {}}};
-  std::map<std::string, Words> led;  // by model: the criteria in which it leads or is not told apart
+  Choice out{
+      spec.title, {}, {"", {"question", "mean of the leader", "leads", "no significant difference from it"}, {}}};
+  std::map<std::string, Words> led;  // by model: criteria in which it leads or does not differ from the leader
   Words better, worse, equal, never = spec.models;
   for (const CriterionSpec& c : data.criteria) {
     const MeasureSpec measure = filled_measure(data, c.measure, variables, c.where);
@@ -58,29 +59,29 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
   }
   const size_t questions = out.table.rows.size();
   if (questions == 0) {
-    out.paragraphs = {"No records yet of two models with at least two seeds."};
+    out.paragraphs = {"There are not yet two models with at least two recorded seeds."};
     return out;
   }
   out.paragraphs.push_back(
-      "By rule: in each question the model of the best mean leads; others are not told apart from it while the "
-      "interval (95 %, Student's t over seeds, without a correction) of their paired difference from it holds zero.");
+      "The model with the best mean leads a question. Another model does not differ significantly from it if the "
+      "interval (95 %, Student's t over seeds, no correction) of their paired difference contains zero.");
   Words order = spec.models, counts;
   std::stable_sort(order.begin(), order.end(),
                    [&](const std::string& a, const std::string& b) { return led[a].size() > led[b].size(); });
   for (const std::string& model : order) {
     if (!led[model].empty()) counts.push_back(fmt::format("{} ({} of {})", model, led[model].size(), questions));
   }
-  out.paragraphs.push_back("Leads, or is not told apart from the leader: " + listed(counts) + ".");
+  out.paragraphs.push_back(
+      "Questions in which a model leads or does not differ significantly from the leader: " + listed(counts) + ".");
   if (better.size() + worse.size() + equal.size() > 0) {
-    std::string text =
-        better.empty()
-            ? fmt::format("In no question is {} the better choice than {}", spec.asked, spec.against)
-            : fmt::format("{} is the better choice than {} for: {}", spec.asked, spec.against, listed(better));
-    if (!worse.empty()) text += fmt::format("; {} is the better one for: {}", spec.against, listed(worse));
-    if (!equal.empty()) text += fmt::format("; not told apart: {}", listed(equal));
+    std::string text = better.empty()
+                           ? fmt::format("{} is not better than {} in any question", spec.asked, spec.against)
+                           : fmt::format("{} is better than {} in: {}", spec.asked, spec.against, listed(better));
+    if (!worse.empty()) text += fmt::format("; {} is better in: {}", spec.against, listed(worse));
+    if (!equal.empty()) text += fmt::format("; no significant difference in: {}", listed(equal));
     out.paragraphs.push_back(text + ".");
   }
-  if (!never.empty()) out.paragraphs.push_back("No records yet of: " + listed(never) + ".");
+  if (!never.empty()) out.paragraphs.push_back("Not recorded yet: " + listed(never) + ".");
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The findings of a recipe file: an effect for every seed of every claim, judged together.
+// Computes the findings of a recipe file: one effect per seed for every claim. All claims are judged together.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@
 namespace lazy::repro {
 namespace {
 
-constexpr int64_t kMinItems = 8;  // texts or heads of one model: fewer say too little of others
+constexpr int64_t kMinItems = 8;  // minimum number of texts or heads for an interval over one model
 constexpr const char* kGiven = "given";
 using Doubles = std::vector<double>;
 
@@ -22,9 +22,9 @@ struct Page {
   const RecipeFile& data;
   const Conditions& conditions;
   const Results& results;
-  Variables variables;            // of the recipe at this scale
-  std::set<std::string> trained;  // by the plan, first seeds
-  Words known;                    // names that a claim may give
+  Variables variables;            // the recipe's variables at this scale
+  std::set<std::string> trained;  // names of the models that the plan trains
+  Words known;                    // model names that a claim may refer to
 };
 
 MeasureSpec measure_at(const Page& page, const std::string& name, const std::string& where) {
@@ -38,7 +38,8 @@ Numbers numbers_of(const Page& page, const MeasureSpec& measure, const std::stri
 
 double reduced(const ClaimSpec& c, const Doubles& items) { return c.variance ? variance_of(items) : mean_of(items); }
 
-// An effect of one seed: the number that the claim is about, and where both sides have the same items, item by item.
+// The effect of one seed: the number that the claim is about, and the effect per item if both sides have the same
+// items.
 struct SeedEffect {
   std::optional<double> value;
   Doubles items;
@@ -72,7 +73,8 @@ Side side_of(const Page& page, const ClaimSpec& c, const std::string& measure, c
   return side;
 }
 
-// {"tokens": [...], "loss": [...]} at a number of tokens, between its points; none before the first.
+// The loss of a curve {"tokens": [...], "loss": [...]} after a number of tokens, interpolated linearly. Returns nullopt
+// outside of the range of the curve.
 std::optional<double> loss_at(const Json& curve, double tokens) {
   const Doubles x = curve.at("tokens").get<Doubles>(), y = curve.at("loss").get<Doubles>();
   const auto next = std::lower_bound(x.begin(), x.end(), tokens);
@@ -82,7 +84,7 @@ std::optional<double> loss_at(const Json& curve, double tokens) {
   return y[n - 1] + (y[n] - y[n - 1]) * (tokens - x[n - 1]) / (x[n] - x[n - 1]);
 }
 
-// The difference of two training curves at the moment at which the first of both trainings ends.
+// The difference between two training curves at equal training time, at the time when the shorter training ends.
 SeedEffect effect_at_equal_time(const Page& page, const ClaimSpec& c, int64_t seed) {
   SeedEffect out;
   const MeasureSpec measure = measure_at(page, c.measure, c.where);
@@ -104,7 +106,7 @@ SeedEffect effect_at_equal_time(const Page& page, const ClaimSpec& c, int64_t se
   if (over && under)
     out.value = *over - *under;
   else
-    out.missing = "the slower training has no validation before that moment";
+    out.missing = "the slower training has no validation before this time";
   return out;
 }
 
@@ -130,13 +132,14 @@ SeedEffect effect_of(const Page& page, const ClaimSpec& c, int64_t seed) {
   }
   Doubles& other = under.numbers.items;
   Doubles items = over.numbers.items;
-  // Two models on other texts are no pair, but two parts of one model are; a record may have their mean alone.
+  // Two models measured on different texts cannot be compared in pairs, but two parts of one model can. A record may
+  // contain only the mean.
   const bool mean_alone = items.size() == 1 || other.size() == 1;
   if (other.size() != items.size() && c.under_measure.empty() && !mean_alone) {
-    out.missing = "the two were measured on different texts";
+    out.missing = "the two models were measured on different texts";
     return out;
   }
-  if (other.size() != items.size() && c.units == "texts" && !mean_alone) {  // of one model: the texts that both have
+  if (other.size() != items.size() && c.units == "texts" && !mean_alone) {  // one model: keep the texts that both have
     other.resize(std::min(other.size(), items.size()));
     items.resize(other.size());
   }
@@ -156,7 +159,7 @@ int64_t seeds_of(const Page& page, const ClaimSpec& c) {
   return measure.step == "toy" ? std::max(toys, page.results.seeds()) : page.results.seeds();
 }
 
-// "PATH=VALUE", or "PATH" for one that is there.
+// Checks a condition: "PATH=VALUE", or "PATH" for a value that must exist.
 bool holds(const Json& values, const std::string& condition) {
   const size_t equals = condition.find('=');
   if (equals == std::string::npos) return !at_path(values, condition).is_null();
@@ -165,12 +168,12 @@ bool holds(const Json& values, const std::string& condition) {
   return found.is_string() ? found.get<std::string>() == wanted : found.dump() == wanted;
 }
 
-// The first seed's values of the step that the claim measures.
+// The values of the first seed for the step that the claim measures.
 const Json* values_of(const Page& page, const ClaimSpec& c) {
   return step_values(page.results, measure_at(page, c.measure, c.where).step, c.over, 1);
 }
 
-// Whether the claim is about this model at all.
+// Whether the claim applies to this model.
 bool applies(const Page& page, const ClaimSpec& c) {
   if (c.when_any.empty() && c.when_none.empty()) return true;
   const Json* values = values_of(page, c);
@@ -180,7 +183,7 @@ bool applies(const Page& page, const ClaimSpec& c) {
          std::none_of(c.when_none.begin(), c.when_none.end(), holds_here);
 }
 
-// Whether one of the models that have something to show shows it. So while nothing is measured.
+// Whether at least one of the models that should show the effect shows it. Returns true if nothing is measured yet.
 bool testable(const Page& page, const ClaimSpec& c) {
   if (c.needs.empty()) return true;
   bool any = false;
@@ -198,7 +201,7 @@ bool testable(const Page& page, const ClaimSpec& c) {
   return !any;
 }
 
-// Why this scale or model cannot test the claim; empty: it can.
+// The reason why this scale or model cannot test the claim; empty if it can.
 std::string obstacle(const Page& page, const ClaimSpec& c) {
   const bool here = c.scales.empty() || contains(c.scales, page.conditions.scale.name);
   if (!here || !testable(page, c)) return c.otherwise;
@@ -218,21 +221,21 @@ Region region_of(const ClaimSpec& c) {
 
 std::string rule_of(const ClaimSpec& c) {
   if (c.side == "none") return "";
-  if (c.side == "printed") return c.printed + ", as printed";
+  if (c.side == "printed") return c.printed + ", to the printed digits";
   if (c.side == "within") return fmt::format("within {:g} % of {:g}", 100 * c.within, c.bound);
   return fmt::format("{} {:g}", c.side, c.bound);
 }
 
-// What one training's texts say, which decides nothing.
+// The interval over the texts of a single training. It does not affect the verdict.
 std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure) {
   if (effect.items.size() < kMinItems || measure.items.empty()) return "";
   const UnitEstimate e = over_units(effect.items, Region{});
   if (!e.interval) return "";
-  return fmt::format("over its {} {} [{:.4g}, {:.4g}], which says nothing of another training", effect.items.size(),
+  return fmt::format("over its {} {} [{:.4g}, {:.4g}], which does not cover other trainings", effect.items.size(),
                      measure.items, e.interval->low, e.interval->high);
 }
 
-// A mistake in a name is an error even while nothing is measured.
+// Checks the names of measures and models, so that a mistake is an error even if nothing is measured.
 void check_names(const Page& page, const ClaimSpec& c) {
   for (const std::string* measure : {&c.from, &c.under_measure, &c.pace, &c.or_measure, &c.needs}) {
     if (!measure->empty()) measure_at(page, *measure, c.where);
@@ -289,19 +292,19 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
     f.reason = "the effect is not a finite number";
   } else if (c.side == "printed") {
     bool same = rounds_to(f.estimate->value, c.printed);
-    if (!same && !c.or_measure.empty()) {  // the source does not say which of two it prints
+    if (!same && !c.or_measure.empty()) {  // the source does not say which of two measures it prints
       const Numbers other = numbers_of(page, measure_at(page, c.or_measure, c.where), c.over, 1);
       same = !other.items.empty() && rounds_to(mean_of(other.items), c.printed);
       if (same) f.estimate = over_units(other.items, Region{});
     }
     f.verdict = same ? Verdict::reproduced : Verdict::refuted;
-    f.reason = same ? "it rounds to the printed digits" : "it does not round to the printed digits";
+    f.reason = same ? "the effect rounds to the printed digits" : "the effect does not round to the printed digits";
     if (!same && !c.less.empty() && f.estimate->value < std::stod(c.printed)) {
       f.verdict = Verdict::not_testable;
       f.reason = c.less;
     }
   } else if (c.side == "none") {
-    f.reason = "no figure is published to compare it with";
+    f.reason = "no published number to compare with";
   }
   if (effects.size() == 1 && c.units == "seeds" && c.side != "printed")
     add_reason(f.reason, over_its_texts(effects.front(), measure));
@@ -309,7 +312,8 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
   return out;
 }
 
-// A claim's models: itself, or one copy for every model of --model that the plan does not train.
+// Adds the claim, or one copy for every model of --model that the plan does not train if the claim is about given
+// models.
 void add_claim(const Page& page, const ClaimSpec& c, std::vector<TestedClaim>& out) {
   check_names(page, c);
   if (c.over != kGiven) {
@@ -348,8 +352,8 @@ std::string published_number(double value, const PublishedColumn& column) {
 
 bool wanted(const Words& list, const std::string& word) { return list.empty() || contains(list, word); }
 
-// One claim for every row and column of the published table: the row's order against the reference's, or its value.
-// Each model comes once. {row}, {column}, {reference} and {side} stand for the words.
+// One claim for every row and column of the published table: either the order of the row relative to the reference row,
+// or the value of the row. Each model is used once. {row}, {column}, {reference} and {side} in the texts are replaced.
 std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
   std::vector<ClaimSpec> out;
   const RecipeFile& data = page.data;
@@ -427,7 +431,7 @@ MeasureSpec filled_measure(const RecipeFile& data, const std::string& name, cons
   return m;
 }
 
-// A step without a model goes by its own name. Toys and trainings are steps themselves.
+// A step without a model is found by its own name. Toys and trainings are steps themselves.
 const Json* step_values(const Results& results, const std::string& step, const std::string& model, int64_t seed) {
   if (model.empty()) return results.find(step);
   if (step == "toy") return results.find(fmt::format("{}.seed{}", model, seed - 1));

@@ -1,4 +1,4 @@
-// The figures of a recipe file: a mark for every seed of every model, or a curve for every model.
+// Draws the figures of a recipe file: one mark per seed for every model, or one curve for every model.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -13,9 +13,9 @@
 namespace lazy::repro {
 namespace {
 
-constexpr double kWidth = 860, kHeight = 400;  // seven names beside each other in a legend
+constexpr double kWidth = 860, kHeight = 400;  // wide enough for a legend with seven names in one line
 
-// A row of the figure's table: a row of dots or a curve.
+// A row of the figure's table; it is drawn as a row of dots or as a curve.
 struct Round {
   Variables variables;
   std::string model;
@@ -38,11 +38,11 @@ std::optional<Figure> dots(const RecipeFile& data, const FigureSpec& spec, const
     plot.rows.push_back(std::move(row));
   }
   if (!measured) return std::nullopt;
-  plot.label = spec.title + ": a mark a seed, 95 % intervals of the mean";
+  plot.label = spec.title + ": one mark per seed, 95 % intervals of the mean";
   return Figure{"", spec.title, report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label};
 }
 
-// A number as it stands, or a measure's mean over seeds.
+// A literal number, or the mean of a measure over seeds.
 std::optional<double> coordinate(const RecipeFile& data, const FigureSpec& spec, const std::string& written,
                                  const Round& round, const Results& results) {
   const std::string text = fill(written, round.variables, spec.where);
@@ -73,7 +73,7 @@ std::optional<Figure> curves(const RecipeFile& data, const FigureSpec& spec, con
   if (!report::fit_axes(plot)) return std::nullopt;
   report::add_room(plot.x_low, plot.x_high);
   report::add_room(plot.y_low, plot.y_high);
-  plot.label = spec.title + ": a curve a model, means over seeds";
+  plot.label = spec.title + ": one curve per model, means over seeds";
   return Figure{"", spec.title, report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label};
 }
 

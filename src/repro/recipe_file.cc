@@ -35,8 +35,8 @@ Loops read_loops(ConfigSection& s) {
       loops.together.emplace_back(key.substr(5), s.strings(key, {}));
       const size_t first = loops.together.front().second.size(), here = loops.together.back().second.size();
       if (here != first)
-        fail("config", "{}: {}: expected {} values, as the section's other each_ lists, found {}", s.where(key), key,
-             first, here);
+        fail("config", "{}: {}: expected {} values like the other each_ lists of the section, found {}", s.where(key),
+             key, first, here);
     }
   }
   return loops;
@@ -57,7 +57,7 @@ ModelSpec read_model(ConfigSection s) {
     m.files_at[scale] = s.strings("files_" + scale, {});
     m.alternatives_at[scale] = read_overrides(s, "alternatives_" + scale);
     if (m.alternatives_at[scale].size() == 1)
-      fail("config", "{}: alternatives_{}: expected two or more, found one", s.where("alternatives_" + scale), scale);
+      fail("config", "{}: alternatives_{}: expected at least 2, found 1", s.where("alternatives_" + scale), scale);
   }
   m.trial = read_overrides(s, "trial");
   m.scales = known_words(s, "scales", names_of(scales()));
@@ -80,7 +80,8 @@ StepSpec read_step(ConfigSection s) {
   step.seeds = s.integer("seeds", 0, 0);
   step.models = experiment ? s.strings("models", {}) : Words{};
   step.beside = experiment ? s.strings("beside", {}) : Words{};
-  if (!step.beside.empty() && step.models.empty()) fail("config", "{} needs 'models', as it has 'beside'", step.where);
+  if (!step.beside.empty() && step.models.empty())
+    fail("config", "{} needs 'models' because it has 'beside'", step.where);
   step.name = streaming ? s.required_string("name") : "";
   step.model = streaming ? s.required_string("model") : "";
   step.cache = streaming ? s.required_string("cache") : "";
@@ -113,8 +114,8 @@ MeasureSpec read_measure(ConfigSection s) {
   m.most = s.string("most", "");
   m.layers = s.numbers("layers", {});
   if (!m.layers.empty() && m.layers.size() != 2)
-    fail("config", "{}: layers: expected the first and the last of 24, found {} numbers", s.where("layers"),
-         m.layers.size());
+    fail("config", "{}: layers: expected two numbers, the first and the last layer of 24, found {} numbers",
+         s.where("layers"), m.layers.size());
   m.unit = s.string("unit", "");
   m.items = s.string("items", "");
   return m;
@@ -146,12 +147,12 @@ ClaimSpec read_claim(ConfigSection s) {
   if (!published) {
     expect_known(s, "side", c.side, {"below", "above", "at most", "at least", "within", "equal", "printed", "none"});
     const bool bounded = c.side != "none" && c.side != "printed";
-    if (bounded && !s.has("bound")) fail("config", "{} needs 'bound', as side is '{}'", c.where, c.side);
+    if (bounded && !s.has("bound")) fail("config", "{} needs 'bound' because side is '{}'", c.where, c.side);
   }
   c.bound = s.number("bound", 0);
   c.within = s.number("within", 0, 0);
   if ((c.side == "within" || c.from_published == "value") && !s.has("within"))
-    fail("config", "{} needs 'within', the share of the bound that is called the same", c.where);
+    fail("config", "{} needs 'within', the relative tolerance around the bound", c.where);
   c.printed = c.side == "printed" ? s.required_string("printed") : "";
   c.or_measure = s.string("or_measure", "");
   c.less = s.string("less", "");
@@ -159,7 +160,7 @@ ClaimSpec read_claim(ConfigSection s) {
   c.otherwise = c.scales.empty() ? s.string("otherwise", "") : s.required_string("otherwise");
   c.comparable = s.strings("comparable", {});
   if (!c.comparable.empty() && c.otherwise.empty())
-    fail("config", "{} needs 'otherwise', as it has conditions", c.where);
+    fail("config", "{} needs 'otherwise' because it has 'comparable'", c.where);
   c.otherwise_input = s.string("without", "not measured");
   c.when_any = s.strings("when_any", {});
   c.when_none = s.strings("when_none", {});
@@ -183,8 +184,8 @@ TableSpec read_table(ConfigSection s) {
   t.names = s.strings("names", {});
   t.cells = s.strings("cells", {});
   if (t.cells.empty() || t.columns.size() != t.names.size() + t.cells.size())
-    fail("config", "{}: expected as many columns as names and cells, found {} for {} and {}", t.where, t.columns.size(),
-         t.names.size(), t.cells.size());
+    fail("config", "{}: expected one column per name and cell, found {} columns for {} names and {} cells", t.where,
+         t.columns.size(), t.names.size(), t.cells.size());
   t.loops = read_loops(s);
   return t;
 }
@@ -201,8 +202,8 @@ FigureSpec read_figure(ConfigSection s) {
   f.x_label = s.required_string("x_label");
   f.y_label = s.string("y_label", "");
   if (f.values.empty() == f.x.empty() || f.x.size() != f.y.size())
-    fail("config", "{}: expected 'values', or as many measures in 'x' as in 'y', found {} and {}", f.where, f.x.size(),
-         f.y.size());
+    fail("config", "{}: expected 'values', or 'x' and 'y' with the same number of measures, found {} and {}", f.where,
+         f.x.size(), f.y.size());
   return f;
 }
 
@@ -243,7 +244,7 @@ void read_published(Config& config, RecipeFile& data) {
     r.row.name = row.required_string("name");
     r.row.values = row.numbers("values", {});
     if (r.row.values.size() != data.columns.size())
-      fail("config", "{}: values: expected one for each [[column]] ({}), found {}", row.where("values"),
+      fail("config", "{}: values: expected one value for each [[column]] ({}), found {}", row.where("values"),
            data.columns.size(), r.row.values.size());
     r.row.model = row.string("model", "");
     r.model_below_paper = row.string("model_below_paper", r.row.model);
@@ -270,11 +271,12 @@ void check_order(const RecipeFile& data, const OrderSpec& o) {
   if (!o.measure.empty()) find_measure(data, o.measure, o.where);
 }
 
-// Everything that needs no results, at every scale, so that a mistake shows at once.
+// Checks everything that can be checked without results, at every scale, so that a mistake is reported when the file is
+// read.
 void check(const RecipeFile& data) {
   for (const ClaimSpec& c : data.claims) check_claim(data, c);
   for (const FigureSpec& f : data.figures)
-    expect_known(f.where + " table", f.table, titles_of(data), "a table's title");
+    expect_known(f.where + " table", f.table, titles_of(data), "the title of a table");
   for (const OrderSpec& o : data.orders) check_order(data, o);
   for (const Scale& scale : scales()) {
     const Conditions conditions{scale, {}, {}, {{"any", ""}}, 1, "cpu"};
@@ -297,8 +299,8 @@ void append_new(Words& to, const Words& more) {
   }
 }
 
-// `with = ["fig2a"]`: the models, steps, measures, claims, tables, figures, criteria, pictures and notes of another
-// recipe after the own ones.
+// Implements `with = ["fig2a"]`: appends the models, steps, measures, claims, tables, figures, criteria, pictures and
+// notes of another recipe to this recipe.
 void append(RecipeFile& data, const RecipeFile& other) {
   append_new(data.models, other.models);
   append_list(data.own_models, other.own_models);
@@ -339,7 +341,7 @@ std::string fill(const std::string& text, const Variables& variables, const std:
     if (found == variables.end()) {
       Words names;
       for (const auto& [key, value] : variables) names.push_back(key);
-      fail("config", "{}: expected a variable ({}), found '{{{}}}'", where, fmt::join(names, ", "), name);
+      fail("config", "{}: expected one of the variables ({}), found '{{{}}}'", where, fmt::join(names, ", "), name);
     }
     out += found->second;
     i = end;
@@ -425,7 +427,7 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   for (const std::string& key : variables.keys()) {
     const std::vector<double> values = variables.numbers(key, {});
     if (values.size() != scales().size())
-      fail("config", "{}: {}: expected a number for each scale ({}), found {}", variables.where(key), key,
+      fail("config", "{}: {}: expected one number for each scale ({}), found {}", variables.where(key), key,
            fmt::join(names_of(scales()), ", "), values.size());
     for (const double value : values) data.variables[key].push_back(integer_or_number(value));
   }
@@ -443,7 +445,7 @@ RecipeFile read_recipe(const std::string& text, const std::string& file) {
   read_published(config, data);
   for (MeasureSpec& m : data.measures) {
     if (m.kind != "nearest_row") continue;
-    if (data.rows.empty()) fail("config", "{}: expected a published [[row]] to look for, found none", m.where);
+    if (data.rows.empty()) fail("config", "{}: this kind of measure needs a published [[row]]", m.where);
     m.row = data.rows.front().row.values;
   }
   config.check_all_used();

@@ -1,4 +1,4 @@
-// The steps of a recipe file at a scale.
+// Converts a recipe file to the steps of a plan at a given scale.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ StepKind find_kind(const std::string& text) {
                               StepKind::domain, StepKind::latency, StepKind::datasets}) {
     if (text == name(kind)) return kind;
   }
-  fail("repro", "expected a kind of step, found {}", text);
+  fail("repro", "unknown kind of step {}", text);
 }
 
 const ModelSpec& find_model(const RecipeFile& data, const std::string& name, const std::string& where) {
@@ -32,7 +32,7 @@ bool at_scale(const ModelSpec& spec, const Scale& scale) {
 
 Model model_of(const RecipeFile& data, const ModelSpec& spec, const Scale& scale, const Variables& variables,
                int depth = 0) {
-  if (depth > 8) fail("config", "{}: `like` goes round in a circle", spec.where);
+  if (depth > 8) fail("config", "{}: `like` refers back to itself", spec.where);
   Model out;
   out.budget = find_budget(data.budget, spec.where);
   if (!spec.like.empty())
@@ -53,7 +53,7 @@ Model model_of(const RecipeFile& data, const ModelSpec& spec, const Scale& scale
   return out;
 }
 
-// "key=JSON", in the order of the list: the record names settings in this order.
+// Reads "key=JSON" items in the order of the list, because the record stores settings in this order.
 Json settings_of(const StepSpec& spec, const Conditions& c, const Variables& variables) {
   Json out = Json::object();
   for (const Words* list : {&spec.settings, c.device == "cuda" ? &spec.settings_cuda : &spec.settings_cpu}) {
@@ -82,7 +82,7 @@ void add_experiment(Plan& plan, const RecipeFile& data, const StepSpec& spec, co
                     const Variables& variables) {
   const Json settings = settings_of(spec, c, variables);
   if (spec.of == "given") {
-    // A recipe that trains its models does without given ones.
+    // A recipe that trains its own models does not require given models.
     if (data.models.empty() || !c.models.empty()) plan.experiment(spec.experiment, settings);
   } else if (spec.of == "seeds") {
     for (int64_t seed = 0; seed < std::max(spec.seeds, c.seeds); ++seed) {

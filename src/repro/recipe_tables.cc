@@ -1,5 +1,5 @@
-// The tables of a recipe file: every cell a measure of a model, the mean over seeds; and the order of the models by a
-// measure, beside the published one.
+// The tables of a recipe file. A cell is a measure of a model, averaged over seeds. Further tables order the models by
+// a measure and compare this order with the published order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 namespace lazy::repro {
 namespace {
 
-// "5.21 [5.2, 5.22]": the interval over seeds, where there are several; else so many digits.
+// Formats the mean with its interval over seeds, "5.21 [5.2, 5.22]"; without an interval only the mean with `digits`
+// digits.
 std::string with_interval(const UnitEstimate& e, int digits = 4) {
   if (e.by_unit.empty()) return "–";
   if (!e.interval) return fmt::format("{:.{}g}", e.value, digits);
   return fmt::format("{:.4g} [{:.4g}, {:.4g}]", e.value, e.interval->low, e.interval->high);
 }
 
-// The mean over seeds with its interval, or the mean median and quartiles of what was measured repeatedly.
+// The mean over seeds with its interval. For repeated measurements: the means of the medians and quartiles.
 std::string cell_text(const MeasureSpec& measure, const std::string& model, const Results& results) {
   std::vector<double> median, low, high;
   for (int64_t seed = 1; seed <= results.seeds(); ++seed) {
@@ -41,7 +42,7 @@ struct Placed {
   UnitEstimate here;
 };
 
-// Models by a measure, the first one first; those that are not measured are left out.
+// The models ordered by a measure, best first according to `spec`. Models that are not measured are omitted.
 std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec, const Conditions& conditions,
                                   const Results& results, const PublishedColumn& column) {
   const MeasureSpec measure = find_measure(data, spec.measure.empty() ? column.measure : spec.measure, spec.where);
@@ -51,7 +52,7 @@ std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec,
   }
   for (const PublishedRowSpec& row : data.rows) {
     if (const std::string model = model_at(row, conditions.scale); !model.empty() && !contains(models, model))
-      models.push_back(model);  // a model through another cache
+      models.push_back(model);  // a trained model with a different cache
   }
   std::vector<Placed> out;
   for (const std::string& model : models) {
@@ -68,7 +69,7 @@ std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec,
   return out;
 }
 
-// model -> published value, of the rows of a group.
+// The published values of the rows in a group, by model.
 std::map<std::string, double> published_values(const RecipeFile& data, const std::string& group, size_t column,
                                                const Scale& scale) {
   std::map<std::string, double> out;
@@ -79,7 +80,7 @@ std::map<std::string, double> published_values(const RecipeFile& data, const std
   return out;
 }
 
-// How many pairs of models have the published order.
+// Counts the pairs of models whose order agrees with the published order.
 std::string agreement(const std::vector<Placed>& placed, const std::map<std::string, double>& published,
                       const OrderSpec& spec, const std::string& group) {
   int64_t same = 0, other = 0, same_sure = 0, other_sure = 0;
@@ -94,8 +95,9 @@ std::string agreement(const std::vector<Placed>& placed, const std::map<std::str
     }
   }
   return fmt::format(
-      "{}: of {} pairs that the paper orders, {} stand in its order here ({} with an interval without zero), {} in the "
-      "other ({}).",
+      "{}: the paper orders {} pairs of models. {} pairs have the same order here ({} with an interval that excludes "
+      "zero), {} the "
+      "opposite order ({}).",
       group.empty() ? "All rows" : group, same + other, same, same_sure, other, other_sure);
 }
 
@@ -104,7 +106,7 @@ ResultTable order_table(const RecipeFile& data, const OrderSpec& spec, const Con
   const Words& titles = data.published.columns;
   const auto number = static_cast<size_t>(std::find(titles.begin(), titles.end(), spec.column) - titles.begin());
   const std::vector<Placed> placed = placed_models(data, spec, conditions, results, data.columns[number]);
-  ResultTable table{spec.title, {"place", "model", "here", "minus the next"}, {}};
+  ResultTable table{spec.title, {"place", "model", "here", "difference to the next"}, {}};
   for (size_t n = 0; n < placed.size(); ++n) {
     table.rows.push_back(
         {std::to_string(n + 1), placed[n].model, with_interval(placed[n].here),

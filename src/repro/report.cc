@@ -24,7 +24,7 @@ std::string cell(const std::string& text) {
   return out;
 }
 
-// Four significant digits: small differences and token counts alike.
+// Formats a number with four significant digits, for small differences as well as token counts.
 std::string figure(double value) { return std::isfinite(value) ? fmt::format("{:.4g}", value) : "not a number"; }
 
 std::string mean_cell(const Json* values, const char* field, bool percent) {
@@ -41,13 +41,13 @@ std::string perplexity_cell(const Json* tasks) {
   return value < 1000 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
 }
 
-// "47.29 % of 8": the mean accuracy, and of how many tasks.
+// "47.29 % of 8": the mean accuracy and the number of tasks.
 std::string score_cell(const Json* tasks) {
   const auto mean = tasks ? mean_accuracy(*tasks) : std::nullopt;
   return mean ? fmt::format("{:.2f} % of {}", 100 * mean->first, mean->second) : "–";
 }
 
-// Below the head of a table, after its first bar.
+// The separator line of a Markdown table, after its first bar.
 std::string rules(size_t columns) {
   return fmt::format("{}", fmt::join(std::vector<std::string>(columns, "---|"), ""));
 }
@@ -128,15 +128,16 @@ std::string cautions(const RecipeRun& run) {
   std::vector<std::string> out;
   const Scale& scale = run.conditions.scale;
   if (run.unfinished > 0)
-    out.push_back(
-        fmt::format("{} of {} steps have not run yet: what rests on them is open.", run.unfinished, run.steps.size()));
+    out.push_back(fmt::format("{} of {} steps have not run yet; claims that need them are open.", run.unfinished,
+                              run.steps.size()));
   const auto recorded =
       std::count_if(run.steps.begin(), run.steps.end(), [](const StepRun& s) { return !s.evidence.empty(); });
   if (recorded > 0) out.push_back(fmt::format("{} of {} steps are taken from records.", recorded, run.steps.size()));
   if (trains(run) && run.conditions.seeds == 1)
-    out.emplace_back("Each model was trained once: no difference between models is a finding; --seeds N trains more.");
+    out.emplace_back(
+        "Each model was trained only once, so differences between models are not significant; --seeds N trains more.");
   if (has_scale(run) && !scale.is_paper())
-    out.push_back(fmt::format("What holds or fails at {} scale says nothing certain of the paper's.", scale.name));
+    out.push_back(fmt::format("A result at {} scale does not decide the claim at the paper's scale.", scale.name));
   return fmt::format("{}", fmt::join(out, " "));
 }
 
@@ -167,12 +168,12 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
 
 namespace {
 
-// What the trials of the models with alternatives measured, and what they chose.
+// The measured losses of the trials of models with alternatives, and which alternative was chosen.
 ResultTable trial_table(const RecipeRun& run) {
   ResultTable table{"Trials",
                     {"model", "trained with", "tokens", "held-out loss", "chosen"},
                     {},
-                    "The model is trained with the alternative whose trial, of the first seed, has the lowest loss."};
+                    "The model is trained with the alternative whose trial (first seed only) has the lowest loss."};
   const StepValues values = recorded_values(run);
   for (const StepRun& s : run.steps) {
     if (s.step.seed != 1 || !s.step.settings.contains("alternatives")) continue;
@@ -290,7 +291,8 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
   const bool families =
       std::any_of(run.findings.begin(), run.findings.end(), [](const Finding& f) { return !f.family.empty(); });
   head = fmt::format(
-      "**{}.** Intervals are 95 %, Student's t over what the table names; the claims of {} share one Holm correction.",
+      "**{}.** Intervals are 95 % confidence intervals (Student's t); the table names their units. The claims of {} "
+      "share one Holm correction.",
       summary(run), families ? "a question" : "this page");
   if (const std::string more = cautions(run); !more.empty()) head += " " + more;
   out += "\n" + wrapped(head) + "\n";
@@ -337,7 +339,7 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records) {
   LastRun last{conditions.scale.name, "", 0};
   Conditions of_seeds = conditions;
-  std::set<std::string> before;  // steps of the seeds so far
+  std::set<std::string> before;  // steps of the seeds that were counted so far
   for (int64_t seed = 1; seed <= conditions.seeds; ++seed) {
     of_seeds.seeds = seed;
     const std::vector<Step> plan = recipe.plan(of_seeds);
@@ -372,7 +374,7 @@ std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem
     const std::filesystem::path folder = output / scale.name, path = folder / (recipe + ".json");
     if (!std::filesystem::exists(path)) continue;
     const Json report = report::load_json(path);
-    // The report may be newer than what it reports on.
+    // The report may be newer than its steps, so the dates of the steps are used.
     std::string date;
     for (const Json& step : report.value("steps", Json::array())) {
       const auto name = std::filesystem::path(step.value("folder", std::string())).filename();

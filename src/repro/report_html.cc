@@ -1,4 +1,4 @@
-// The HTML page of a recipe, in the frame of lazy report's pages, with its pictures of offsets and distance biases.
+// The HTML page of a recipe. It uses the page layout of lazy report and adds figures of offsets and distance biases.
 #include <fmt/format.h>
 
 #include "core/text.h"
@@ -17,7 +17,7 @@ std::string table(const std::vector<std::string>& head, const std::vector<std::v
   return report::to_html(out);
 }
 
-// The learned parameters that steps recorded, as the runs that lazy report draws.
+// The learned parameters that steps recorded, as run data that the functions of lazy report can draw.
 std::vector<report::RunData> learned_runs(const RecipeRun& run) {
   std::vector<report::RunData> out;
   for (const StepRun& s : run.steps) {

@@ -29,7 +29,7 @@ namespace lazy::repro {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kTinyPieces = 2048;  // of the tokenizer that a tiny corpus gets
+constexpr int64_t kTinyPieces = 2048;  // vocabulary size of the tokenizer that is trained for a tiny corpus
 
 std::string hash(const std::string& text) { return fmt::format("{:016x}", checksum(text)).substr(0, 10); }
 
@@ -40,7 +40,7 @@ bool needs_corpus(const RecipeRun& run) {
                      [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
-// Where a training step's model is.
+// The folder that contains the model of a training step.
 fs::path model_folder(const StepRun& s) {
   const fs::path given = given_folder(s.step);
   return given.empty() ? s.folder / "run" / "model" : given;
@@ -56,22 +56,21 @@ fs::path made_corpus(const RunOptions& options) {
   return scale_folder(options) / ("corpus-" + hash(key));
 }
 
-// The given corpus, or one made of text: at tiny scale a run needs nothing but words.
+// Returns the given corpus or creates one from text. At tiny scale a run needs only text.
 fs::path ensure_corpus(const RunOptions& options) {
   const Conditions& c = options.conditions;
   if (!c.corpus.empty()) {
     if (!fs::exists(c.corpus / "corpus.json"))
-      fail("repro", "--corpus {}: expected a corpus of `lazy data prepare`, found {}", c.corpus.string(),
+      fail("repro", "--corpus {}: expected a corpus from `lazy data prepare`, found {}", c.corpus.string(),
            fs::exists(c.corpus) ? "no corpus.json" : "nothing");
     return c.corpus;
   }
   if (c.scale.name != "tiny")
-    fail("repro", "--scale {} trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none",
-         c.scale.name);
+    fail("repro", "--scale {} needs a corpus from `lazy data prepare`: pass --corpus DIR", c.scale.name);
   const auto text = corpus_text(options);
   if (text.empty())
     fail("repro",
-         "nothing to train on: expected --corpus DIR, or --text FILE or FOLDER (the built-in text, Perl's manual, is "
+         "no training text: pass --corpus DIR, or --text FILE or FOLDER (the default text, Perl's manual, is "
          "not installed)");
   const fs::path folder = made_corpus(options);
   if (fs::exists(folder / "corpus.json")) return folder;
@@ -87,20 +86,21 @@ fs::path ensure_corpus(const RunOptions& options) {
   return folder;
 }
 
-// What is missing for a step, for people; empty when nothing is.
+// The missing input of a step as a message; empty if nothing is missing.
 std::string missing(const Step& step, const RunOptions& options) {
   const fs::path& data = options.conditions.data;
   if (step.needs == "data" && data.empty()) return "no --data DIR was given";
   if (step.settings.contains("task") && fs::is_directory(data)) {
     const auto task = step.settings.at("task").get<std::string>();
-    if (!eval::has_task_files(eval::find_task(task), data)) return fmt::format("no file of {} below --data", task);
+    if (!eval::has_task_files(eval::find_task(task), data))
+      return fmt::format("no file of {} in the folder --data", task);
   }
   if (step.needs == "model" && options.conditions.models.empty()) return "no --model DIR was given";
-  if (step.kind == StepKind::latency && !options.latency) return "the benchmarks are not part of this program";
+  if (step.kind == StepKind::latency && !options.latency) return "this build does not include the benchmarks";
   return "";
 }
 
-// What tells whether a model folder has changed: its files' names, sizes and times.
+// Identifies the state of a model folder by the names, sizes and modification times of its files.
 std::string folder_state(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code none;
@@ -117,7 +117,8 @@ std::vector<std::string> on_device(const RunOptions& options) {
   return {"training.device=\"" + options.conditions.device + "\""};
 }
 
-// What decides a training's outcome, on the conditions' device: which need not be here, for a plan or a report.
+// Everything that affects the result of a training on the device of the conditions. The device does not need to be
+// present, so that plans and reports can be made without it.
 std::string trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
   auto config = train_config(step, configs, corpus, "run", {"training.device=\"cpu\""});
   config.device = options.conditions.device;
@@ -125,7 +126,8 @@ std::string trained_by(const Step& step, const RunOptions& options, const fs::pa
   return config.settings().dump() + config.model.to_json().dump();
 }
 
-// Keys of all steps, given the corpus. A step's key holds its model's.
+// Computes the keys of all steps for the given corpus and reads their records. The key of a step includes the key of
+// its model.
 void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corpus, const fs::path& configs) {
   const fs::path base = scale_folder(options);
   write_configs(configs);
@@ -152,34 +154,35 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
     if (!fs::exists(s.folder / "record.json")) continue;
     s.record = report::load_json(s.folder / "record.json");
     if (!s.record.is_object() || !s.record.contains("values"))
-      fail("repro", "{}: expected a step's record, found no values; remove the folder to run it again",
+      fail("repro", "{}: expected the record of a step, but it has no values; delete the folder to repeat the step",
            (s.folder / "record.json").string());
     s.found = true;
   }
 }
 
-// The plan, with what the recorded trials chose.
+// The steps of the plan with the alternatives that the recorded trials selected.
 std::vector<Step> steps_of(const RecipeRun& run) {
   std::vector<Step> steps;
   for (const StepRun& s : run.steps) steps.push_back(with_choice(s.step, recorded_values(run)));
   return steps;
 }
 
-// Steps that are not finished take what the records have.
+// Unfinished steps use the matching records, if there are any.
 void use_records(RecipeRun& run, const RunOptions& options, const fs::path& configs) {
   if (options.records.empty()) return;
   auto recorded = RecordedRuns(options.records, options.conditions.corpus, configs).steps(steps_of(run));
   for (StepRun& s : run.steps) {
     const auto found = recorded.find(s.step.id);
     if (s.found || found == recorded.end()) continue;
-    s.left_out.clear();  // benchmark files, say, are not needed
+    s.left_out.clear();  // missing inputs, such as benchmark files, are not needed
     s.record = std::move(found->second.record);
     s.evidence = found->second.run;
     s.found = true;
   }
 }
 
-// A record keeps no model: where another step needs it, it is trained.
+// Records do not contain models. If an unfinished step needs the model of a recorded training, the model is trained
+// again.
 void train_again(RecipeRun& run, const std::vector<bool>& wanted) {
   for (StepRun& training : run.steps) {
     if (training.evidence.empty() || training.step.kind != StepKind::train) continue;
@@ -195,14 +198,14 @@ void train_again(RecipeRun& run, const std::vector<bool>& wanted) {
   }
 }
 
-// What the plan would have trained, and what a folder in its place has instead.
+// Differences between the configuration that the plan would have trained and the given model.
 std::vector<std::string> differences(const Json& planned, const Json& given) {
   std::vector<std::string> out;
   for (const auto& [key, value] : planned.items()) {
     if (!given.contains(key))
-      out.push_back(fmt::format("{} absent for {}", key, value.dump()));
+      out.push_back(fmt::format("{} absent instead of {}", key, value.dump()));
     else if (given.at(key) != value)
-      out.push_back(fmt::format("{} {} for {}", key, given.at(key).dump(), value.dump()));
+      out.push_back(fmt::format("{} {} instead of {}", key, given.at(key).dump(), value.dump()));
   }
   return out;
 }
@@ -238,7 +241,7 @@ Json train_step(const StepRun& s, const RunOptions& options, const fs::path& cor
   return values;
 }
 
-// name -> folder of the models that a step measures beside its own.
+// Maps name -> folder for the comparison models of a step.
 Json folders_beside(const Step& step, const RecipeRun& run) {
   Json out = Json::object();
   for (size_t n = 0; n < step.beside.size(); ++n) {
@@ -290,15 +293,15 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   return train_step(s, options, corpus);
 }
 
-// The number of a step; that of all steps if there is none.
+// The index of a step, or the number of steps if the step does not exist.
 size_t number_of(const RecipeRun& run, const std::string& id) {
   const auto found =
       std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == id; });
   return static_cast<size_t>(found - run.steps.begin());
 }
 
-// The steps that `only` names, what they need, and of a training that it names what measures this model alone; all of
-// them if it names none.
+// Selects the steps that `only` names, the steps that they need, and for a named training also the steps that measure
+// only its model. If `only` is empty, all steps are selected.
 std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::string>& only) {
   std::vector<bool> wanted(run.steps.size(), only.empty());
   for (const std::string& id : only) {
@@ -313,14 +316,14 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
       if (measured_models(run.steps[other].step) == std::vector{id}) wanted[other] = true;
     }
   }
-  for (size_t n = run.steps.size(); n-- > 0;) {  // what a step needs stands before it
+  for (size_t n = run.steps.size(); n-- > 0;) {  // a step comes after the steps that it needs
     if (!wanted[n]) continue;
     for (const std::string& needed : needed_steps(run.steps[n].step)) wanted[number_of(run, needed)] = true;
   }
   return wanted;
 }
 
-// Numbers of the steps in the order in which they run: the first seed is whole before the second begins.
+// Indices of the steps in the order in which they run: all steps of the first seed run before the second seed.
 std::vector<size_t> seed_by_seed(const RecipeRun& run) {
   std::vector<size_t> order(run.steps.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -331,7 +334,7 @@ std::vector<size_t> seed_by_seed(const RecipeRun& run) {
 
 void check_stop(const RecipeRun& run) {
   if (!stop_requested()) return;
-  throw Interrupted(fmt::format("repro: {} stopped by {}; the same command goes on", run.recipe->name,
+  throw Interrupted(fmt::format("repro: {} stopped by {}; run the same command again to resume", run.recipe->name,
                                 stop_signal_name(stop_signal())),
                     stop_signal());
 }
@@ -345,7 +348,7 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
   try {
     values = measure_step(chosen, run, options, corpus);
   } catch (const Error&) {
-    check_stop(run);  // training and the measurements end with errors of their own
+    check_stop(run);  // on a stop, training and measurements throw other errors
     throw;
   }
   const double seconds = seconds_since(begin);
@@ -389,7 +392,7 @@ StepValues recorded_values(const RecipeRun& run) {
 
 namespace {
 
-// The plan with what is recorded. `again`: trainings whose models a step still needs are not done.
+// The plan with its recorded results. `again`: trainings whose models an unfinished step needs count as not done.
 RecipeRun recorded_plan(const Recipe& recipe, const RunOptions& options, bool again) {
   RecipeRun run = prepare_run(recipe, options);
   const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;
@@ -430,7 +433,7 @@ Results results_of(const RecipeRun& run) {
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options) {
   RecipeRun run = recorded_plan(recipe, options, /*again=*/false);
   bool any = false;
-  std::string last;  // day on which a step was finished
+  std::string last;  // date on which the last step was finished
   for (StepRun& s : run.steps) {
     any |= s.found;
     if (s.found || !s.left_out.empty()) continue;
@@ -458,7 +461,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
   for (const auto& [name, folder] : options.conditions.models) {
     if (!fs::exists(folder / "config.json"))
       fail("repro", "--model {}={}: expected a model folder, found {}", name, folder.string(),
-           fs::is_directory(folder) ? "no config.json in it" : "none");
+           fs::is_directory(folder) ? "no config.json in it" : "no such folder");
   }
   RecipeRun run = prepare_run(recipe, options);
   const std::vector<bool> wanted = wanted_steps(run, options.only);
@@ -479,7 +482,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     StepRun& s = run.steps[n];
     ++place;
     if (!s.left_out.empty()) {
-      log::info("{} {}/{} {}: left out, {}", recipe.name, place, run.steps.size(), s.step.id, s.left_out);
+      log::info("{} {}/{} {}: skipped, {}", recipe.name, place, run.steps.size(), s.step.id, s.left_out);
       continue;
     }
     if (!wanted[n] && !s.found) {
@@ -490,7 +493,7 @@ RecipeRun run_recipe(const Recipe& recipe, RunOptions options) {
     const fs::path given = given_folder(s.step);
     log::info("{} {}/{} {}{}", recipe.name, place, run.steps.size(), s.step.id,
               !s.evidence.empty() ? ": record " + s.evidence
-              : s.found           ? ": done before"
+              : s.found           ? ": already finished"
               : given.empty()     ? ""
                                   : ": " + given.string());
     if (!s.found) run_step(s, run, options, corpus);

@@ -1,7 +1,7 @@
-// Runs a recipe's plan. Each finished step is recorded, so that an interrupted run resumes with the next step.
+// Runs the plan of a recipe. Each finished step is recorded, so that an interrupted run resumes with the next step.
 //
-//   OUTPUT/SCALE/steps/ID-KEY/record.json   what a finished step found; KEY is a hash of all its inputs
-//   OUTPUT/SCALE/steps/ID-KEY/run/          of a training: its run folder (docs/run-directory.md), resumable
+//   OUTPUT/SCALE/steps/ID-KEY/record.json   the result of a finished step; KEY is a hash of all its inputs
+//   OUTPUT/SCALE/steps/ID-KEY/run/          for a training: its run folder (docs/run-directory.md), resumable
 //   OUTPUT/SCALE/RECIPE.md, .json, .html    the report
 #pragma once
 #include <filesystem>
@@ -16,48 +16,49 @@ namespace lazy::repro {
 struct RunOptions {
   Conditions conditions;
   std::filesystem::path output = "repro";
-  // Records of `lazy repro evidence` (evidence/steps.h), which stand for steps; empty or no folder: none.
+  // Folder of records of `lazy repro evidence` that can replace steps (evidence/steps.h). Ignored if empty or not a
+  // folder.
   std::filesystem::path records;
-  std::vector<std::string> text;  // files or folders to make a corpus of where none is given (tiny scale)
-  std::vector<std::string> only;  // ids of steps: run these and the trainings that they measure; empty: all
+  std::vector<std::string> text;  // files or folders that a corpus is built from if none is given (tiny scale)
+  std::vector<std::string> only;  // step ids: run these and the trainings they measure; empty: all
   bool progress = true;
   std::function<Json(const Json& settings)>
-      latency;  // times attention; supplied by the caller that links the benchmarks
+      latency;  // measures attention latency; set by callers that link the benchmarks
 };
 
 struct StepRun {
   Step step;
-  std::filesystem::path folder;  // empty: left out
-  Json record;                   // of record.json; null while it is not finished
-  std::string left_out;          // why
-  bool found = false;            // it was finished before this run
-  std::string evidence;          // the run of `lazy repro evidence` whose record stands for it
+  std::filesystem::path folder;  // empty if the step is skipped
+  Json record;                   // content of record.json; null if not finished
+  std::string left_out;          // the reason if the step is skipped
+  bool found = false;            // the step was already finished before this run
+  std::string evidence;          // the run of `lazy repro evidence` whose record replaces this step
 };
 
 struct RecipeRun {
   const Recipe* recipe = nullptr;
   Conditions conditions;
   std::vector<StepRun> steps;
-  std::vector<Finding> findings;  // of run_recipe: empty while steps are unfinished
+  std::vector<Finding> findings;  // run_recipe leaves this empty while steps are unfinished
   std::string command, date;
-  int64_t unfinished = 0;  // steps left for other processes by `only`
+  int64_t unfinished = 0;  // number of steps that are not finished
 };
 
-// The values of the recorded steps, pieces of a measurement together.
+// The values of the recorded steps; the pieces of a measurement are merged.
 Results results_of(const RecipeRun& run);
-// Those of one step each; null: it is not recorded.
+// The values of single steps, not merged; null for a step that is not recorded.
 StepValues recorded_values(const RecipeRun& run);
 
-// The plan, or the part of it that `only` names, with what is recorded already, nothing run. A corpus that does not
-// exist yet makes every step open.
+// Returns the plan, or the part of it that `only` names, with the results that are already recorded. Runs nothing. If
+// the corpus does not exist yet, every step counts as unfinished.
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
-// Error when data is missing that the scale cannot do without; Interrupted when a signal asked to stop.
+// Throws an Error if data is missing that the scale requires, and Interrupted if a signal requested a stop.
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options);
-// Findings from the steps that are recorded, nothing run; what rests on others is open. No findings where none is
-// recorded.
+// Computes the findings from the recorded steps and runs nothing. Findings that depend on other steps are open. Returns
+// no findings if nothing is recorded.
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options);
 
-// The prose of Perl's manual where it is installed (what `make demo` reads); empty elsewhere.
+// The text of Perl's manual if it is installed (also the input of `make demo`); otherwise empty.
 std::vector<std::string> demo_text();
 
 }  // namespace lazy::repro

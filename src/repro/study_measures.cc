@@ -40,7 +40,7 @@ std::vector<double> control_by_text(const Json& control) {
 Numbers control_measure(const Json& values, const MeasureSpec&) {
   const Json& control = values.at("control");
   Doubles by_text = control_by_text(control);
-  // Fewer texts than the others: those are compared with the first ones.
+  // The control covers fewer texts than the other conditions; callers compare with the first texts of those.
   return {by_text, fmt::format("{} random pairs of columns, {} texts", control.size(), by_text.size()), ""};
 }
 
@@ -89,7 +89,7 @@ Numbers nearest_row_measure(const Json& values, const MeasureSpec& m) {
   const std::string where = hidden ? fmt::format("layer {}", match.layer)
                                    : fmt::format("layer {}, head {}{}", match.layer, match.head,
                                                  match.cut ? " of the fused projection cut into three blocks" : "");
-  return {{equal}, fmt::format("the nearest is {} with {}", where, ours), ""};
+  return {{equal}, fmt::format("the nearest row is {} with {}", where, ours), ""};
 }
 
 Numbers first_over_others(const Json& values, const MeasureSpec& m) {

@@ -1,4 +1,4 @@
-// Measures of the studies of a given model that are more than numbers at a path (measure_kinds.h).
+// Measures for experiments on a given model that compute more than a number at a path (measure_kinds.h).
 #pragma once
 #include <vector>
 
@@ -6,21 +6,24 @@
 
 namespace lazy::repro {
 
-// Of interventions: the mean over random pairs of columns, for each text that all pairs were measured on.
+// For interventions: one value per text on which all pairs were measured, the mean over random pairs of columns.
 std::vector<double> control_by_text(const Json& control);
 
 Numbers control_measure(const Json& values, const MeasureSpec& measure);
-// 1 for a layer whose Delta_1 lies more than two standard deviations of the other positions above their mean, else 0.
+// One item per layer: 1 if Delta_1 exceeds the mean of the other positions by more than two of their standard
+// deviations, else 0.
 Numbers delta_outliers(const Json& values, const MeasureSpec& measure);
-// By layer: mean |gamma| of the two coordinates where |EPE_1| is largest, above the mean over all.
+// One item per layer: mean |gamma| of the two coordinates with the largest |EPE_1|, minus the mean over all
+// coordinates.
 Numbers gamma_excess(const Json& values, const MeasureSpec& measure);
-// How many of the two coordinates at `path` are 138 and 447.
+// How many of the two coordinates at `path` are 138 or 447.
 Numbers massive_coordinates(const Json& values, const MeasureSpec& measure);
-// How many numbers of the nearest row are those of `row`, to a bf16 model's digits.
+// How many numbers of the nearest row equal the published numbers in `row` within the precision of a bf16 model.
 Numbers nearest_row_measure(const Json& values, const MeasureSpec& measure);
-// Of [layer][head][position] at `path`: the first position's value over the mean of the others, less 1.
+// For [layer][head][position] at `path`: the value at the first position divided by the mean over the other positions,
+// minus 1.
 Numbers first_over_others(const Json& values, const MeasureSpec& measure);
-// Of the same: the standard deviation over positions relative to the mean.
+// For [layer][head][position] at `path`: the standard deviation over positions divided by the mean.
 Numbers relative_spread(const Json& values, const MeasureSpec& measure);
 
 }  // namespace lazy::repro

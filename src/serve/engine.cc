@@ -25,8 +25,8 @@ constexpr std::chrono::microseconds kQuiet{200}, kLongestWait{1000};
 }  // namespace
 
 Engine::Impl::Impl(LanguageModel& model, const EngineOptions& options)
-    : model(model), options(options), store(make_sequence_store(model, options)) {
-  for (int64_t slot = options.max_running; store->device_steps() && slot-- > 0;) free_slots.push_back(slot);
+    : model(model), options(options), store(make_kv_cache_manager(model, options)) {
+  for (int64_t slot = options.max_running; store->decode_runner() && slot-- > 0;) free_slots.push_back(slot);
   if (options.rows < 1) fail("serve", "rows: expected at least 1, found {}", options.rows);
   // Shut down the caller's OpenMP threads: together with the engine's threads they would oversubscribe the cores, and
   // OpenMP would then put threads to sleep between two products.
@@ -119,7 +119,7 @@ void Engine::Impl::run() {
         if (!sequence->ended && !sequence->in_prompt()) texts.push_back(sequence.get());
       }
       reserve(texts);
-      if (store->device_steps()) {
+      if (store->decode_runner()) {
         // The tokens of the previous step are read while this step runs.
         queue_steps(texts);
         receive(queued.size() - unread);

@@ -3,7 +3,7 @@
 //
 // The engine runs its steps on its own thread. A step generates one token for every running request, in one forward
 // pass for all of them. It also processes the next prompt chunks in the order of arrival: one chunk if the host
-// samples, or as many chunks as one packed pass accepts (serve/packed_passes.h). Keys and values are stored in the
+// samples, or as many chunks as one packed pass accepts (serve/prefill_runner.h). Keys and values are stored in the
 // pages of a fixed-size pool (paged KV cache). Prompts that begin with the same whole chunks share the pages of these
 // chunks (prefix caching).
 //
@@ -17,12 +17,12 @@
 // request that has been overtaken 64 times may preempt any later request.
 //
 // Determinism. The tokens of a request that is not preempted depend only on the request, not on the other requests in
-// the batch: small-batch matrix products compute each row independently of the other rows (ops/few_rows.h), and prefill
-// passes have one fixed shape on a GPU. After a preemption, prefill kernels recompute the keys and values of the
-// generated tokens. Their rounding differs from the rounding of decode steps.
+// the batch: small-batch matrix products compute each row independently of the other rows (ops/skinny_gemm.h), and
+// prefill passes have one fixed shape on a GPU. After a preemption, prefill kernels recompute the keys and values of
+// the generated tokens. Their rounding differs from the rounding of decode steps.
 //
 // On a GPU, tokens are sampled on the device, and a step is queued before the tokens of the previous step are known
-// (serve/device_steps.h). When a request ends, one more token may already have been computed for it. This token is
+// (serve/decode_runner.h). When a request ends, one more token may already have been computed for it. This token is
 // discarded.
 #pragma once
 #include <cstdint>
@@ -44,13 +44,13 @@ class LanguageModel;
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // bytes for keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
-  int64_t chunk = 256;               // prompt tokens per prefill chunk; prompts share whole chunks
-  int64_t rows = 16;                 // sequences per decode pass if the host samples
-  int64_t max_running = 256;         // maximum number of sequences that are decoded concurrently
-  int64_t max_waiting = 1024;        // maximum number of waiting requests; further requests are refused
-  int64_t max_model_len = 0;         // maximum prompt plus generated tokens per request; 0: the model's context length
-  std::optional<bool> device_steps;  // sample on the device if the cache is paged (device_steps.h); default: on GPUs
-  bool record_steps = true;          // replay passes as CUDA graphs; false: launch each kernel (for tests)
+  int64_t chunk = 256;                // prompt tokens per prefill chunk; prompts share whole chunks
+  int64_t rows = 16;                  // sequences per decode pass if the host samples
+  int64_t max_running = 256;          // maximum number of sequences that are decoded concurrently
+  int64_t max_waiting = 1024;         // maximum number of waiting requests; further requests are refused
+  int64_t max_model_len = 0;          // maximum prompt plus generated tokens per request; 0: the model's context length
+  std::optional<bool> decode_runner;  // sample on the device if the cache is paged (decode_runner.h); default: on GPUs
+  bool record_steps = true;           // replay passes as CUDA graphs; false: launch each kernel (for tests)
   std::optional<StreamingCache>
       streaming;  // streaming cache per request (model/streaming_cache.h): constant memory at any text length
 };

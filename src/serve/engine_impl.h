@@ -10,9 +10,9 @@
 
 #include "core/log.h"
 #include "model/language_model.h"
-#include "serve/device_steps.h"
+#include "serve/decode_runner.h"
 #include "serve/engine.h"
-#include "serve/sequence_store.h"
+#include "serve/kv_cache_manager.h"
 
 namespace lazy {
 
@@ -25,16 +25,16 @@ struct Engine::Impl {
     std::shared_ptr<Receiver> receiver;
     Sampler sampler;
     TokenCounts seen;
-    std::vector<int64_t> ids;                       // prompt tokens, then generated tokens
-    std::vector<ScoredToken> prompt;                // scored prompt tokens, if prompt_logprobs is set
-    std::unique_ptr<SequenceStore::Memory> memory;  // null while the request waits
-    int64_t computed = 0;                           // tokens with keys or states in memory, including queued ones
+    std::vector<int64_t> ids;                        // prompt tokens, then generated tokens
+    std::vector<ScoredToken> prompt;                 // scored prompt tokens, if prompt_logprobs is set
+    std::unique_ptr<KvCacheManager::Memory> memory;  // null while the request waits
+    int64_t computed = 0;                            // tokens with keys or states in memory, including queued ones
     int64_t to_read = 0;       // leading tokens of `ids` that prefill computes: the prompt, or all after a preemption
     int64_t prompt_read = 0;   // number of prompt tokens that were computed at least once
     bool prompt_sent = false;  // on_prompt was called
     int overtaken = 0;         // number of later requests that started while this one waited
-    // The members slot and sampled are used only with sampling on the device (DeviceSteps).
-    int64_t slot = -1;    // index of the sequence in DeviceSteps
+    // The members slot and sampled are used only with sampling on the device (DecodeRunner).
+    int64_t slot = -1;    // index of the sequence in DecodeRunner
     int64_t sampled = 0;  // number of generated tokens whose sampling was queued
     bool ended = false;
 
@@ -53,7 +53,7 @@ struct Engine::Impl {
 
   // A device step whose sampled tokens the host has not yet read.
   struct Queued {
-    std::unique_ptr<DeviceSteps::Result> result;
+    std::unique_ptr<DecodeRunner::Result> result;
     std::vector<std::shared_ptr<Sequence>> sequences;
   };
 
@@ -93,7 +93,7 @@ struct Engine::Impl {
   // removed from `texts`.
   void reserve(std::vector<Sequence*>& texts);
   // True if all tokens of the sequence have already been sampled on the device. The host may not have read them yet.
-  bool wants_no_step(const Sequence& s) const { return store->device_steps() && s.sampled >= s.request.max_tokens; }
+  bool wants_no_step(const Sequence& s) const { return store->decode_runner() && s.sampled >= s.request.max_tokens; }
   // Frees the memory of an active sequence and returns the sequence to the queue. The host must have received all of
   // its sampled tokens. The caller removes the sequence from `active`.
   void preempt(Sequence& s);
@@ -142,7 +142,7 @@ struct Engine::Impl {
 
   LanguageModel& model;
   const EngineOptions options;
-  const std::unique_ptr<SequenceStore> store;
+  const std::unique_ptr<KvCacheManager> store;
 
   // The following members are used only by the engine's thread.
   std::deque<std::shared_ptr<Sequence>> waiting;

@@ -79,9 +79,9 @@ std::span<float> row(const at::Tensor& logits, int64_t n) {
 }  // namespace
 
 void Engine::Impl::read_prompts() {
-  const SequenceStore::PassSize most = store->pass_size();
+  const KvCacheManager::PassSize most = store->pass_size();
   std::vector<Sequence*> readers, owners;  // owners[n] is the sequence of parts[n]
-  std::vector<SequenceStore::Part> parts;
+  std::vector<KvCacheManager::PromptPart> parts;
   int64_t room = most.tokens, ends = 0;
   bool scored = false;
   for (const auto& sequence : active) {
@@ -110,7 +110,7 @@ void Engine::Impl::read_prompts() {
   }
   guarded(readers, [&](auto&) {
     if (parts.empty()) return;
-    const std::vector<SequenceStore::Extended> extended = store->extend(parts, /*last_tokens_only=*/!scored);
+    const std::vector<KvCacheManager::Extended> extended = store->extend(parts, /*last_tokens_only=*/!scored);
     std::vector<Sequence*> begun;
     std::vector<at::Tensor> last;
     for (size_t n = 0; n < parts.size(); ++n) {
@@ -129,7 +129,7 @@ void Engine::Impl::read_prompts() {
         continue;
       }
       if (s.slot >= 0 && sample_row(s.request.sampling, 0).adjusted) {
-        guarded({&s}, [&](auto&) { store->device_steps()->begin_adjusted(s.slot, s.seen, s.request.sampling); });
+        guarded({&s}, [&](auto&) { store->decode_runner()->begin_adjusted(s.slot, s.seen, s.request.sampling); });
         if (s.ended) continue;
       }
       begun.push_back(&s);
@@ -140,7 +140,7 @@ void Engine::Impl::read_prompts() {
 }
 
 void Engine::Impl::begin_texts(const std::vector<Sequence*>& begun, const std::vector<at::Tensor>& last) {
-  if (DeviceSteps* device = store->device_steps()) {
+  if (DecodeRunner* device = store->decode_runner()) {
     for_rows(begun, [&](const std::vector<Sequence*>& some, size_t first) {
       const at::Tensor hidden = at::cat(at::TensorList(last).slice(first, some.size()));
       queue(some, [&](const auto& rows) { return device->begin(hidden, rows); });
@@ -155,7 +155,7 @@ void Engine::Impl::begin_texts(const std::vector<Sequence*>& begun, const std::v
 
 template <typename Work>
 void Engine::Impl::for_rows(const std::vector<Sequence*>& all, const Work& work) {
-  const auto most = static_cast<size_t>(store->device_steps()->most_rows());
+  const auto most = static_cast<size_t>(store->decode_runner()->most_rows());
   for (size_t first = 0; first < all.size(); first += most) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
     work(std::vector<Sequence*>(begin, begin + static_cast<std::ptrdiff_t>(std::min(most, all.size() - first))), first);
@@ -165,7 +165,7 @@ void Engine::Impl::for_rows(const std::vector<Sequence*>& all, const Work& work)
 template <typename Work>
 void Engine::Impl::queue(const std::vector<Sequence*>& some, const Work& work) {
   guarded(some, [&](auto& all) {
-    std::vector<DeviceSteps::Row> rows;
+    std::vector<DecodeRunner::Row> rows;
     for (const Sequence* s : all) {
       rows.push_back({store->pages(*s->memory), s->computed, s->slot, sample_row(s->request.sampling, s->sampled),
                       s->request.logprobs});
@@ -183,7 +183,7 @@ void Engine::Impl::queue_steps(std::vector<Sequence*> texts) {
   const DecodeThreads threads(model);
   std::erase_if(texts, [](const Sequence* s) { return s->sampled >= s->request.max_tokens; });
   for_rows(texts, [&](const std::vector<Sequence*>& some, size_t) {
-    queue(some, [&](const auto& rows) { return store->device_steps()->step(rows); });
+    queue(some, [&](const auto& rows) { return store->decode_runner()->step(rows); });
     for (Sequence* s : some) ++s->computed;
   });
 }
@@ -228,7 +228,7 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
 
 void Engine::Impl::continue_texts(const std::vector<Sequence*>& texts) {
   const DecodeThreads threads(model);
-  std::vector<SequenceStore::Step> steps;
+  std::vector<KvCacheManager::SequenceStep> steps;
   for (Sequence* s : texts) steps.push_back({s->memory.get(), s->ids});
   const at::Tensor logits = store->step(steps).to(at::kCPU).contiguous();
   for (size_t n = 0; n < texts.size(); ++n) {

@@ -61,7 +61,7 @@ bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {
       if (!other->ended && (other->remaining() > kMuchLonger * all || overtook)) victims.push_back(other.get());
     }
     std::ranges::sort(victims, [](const Sequence* a, const Sequence* b) { return comes_before(*b, *a); });
-    std::vector<const SequenceStore::Memory*> freed;
+    std::vector<const KvCacheManager::Memory*> freed;
     size_t count = 0;
     do {
       if (count == victims.size()) return false;
@@ -76,7 +76,7 @@ bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {
   s.computed = 0;
   s.to_read = s.size();
   s.prompt.clear();
-  if (store->device_steps()) {
+  if (store->decode_runner()) {
     s.slot = free_slots.back();
     free_slots.pop_back();
     s.sampled = s.size() - s.prompt_size();

@@ -154,6 +154,7 @@ std::string to_table(const ActivationReport& probe) {
                        percent_number(mean(probe.measures.sink_ratio)), percent_number(mean(probe.measures.density)),
                        percent_number(mean(probe.measures.released_mass)),
                        percent_number(mean(probe.measures.alive_fraction)));
+    out += kMeasureLegend;
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/progress.h"
@@ -62,6 +63,7 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   std::unique_ptr<Progress> progress;
   if (!title.empty())
     progress = std::make_unique<Progress>(title, samples.size() * static_cast<uint64_t>(length), "tokens");
+  if (progress) progress->update(0);  // shows the bar before the first layer ends, which can take minutes
   int64_t done = 0;
   for (size_t begin = 0; begin < batches.size(); begin += together) {
     const std::vector<at::Tensor> group(
@@ -173,11 +175,11 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   result.sink_samples = static_cast<int64_t>(sink_samples.size());
 
   if (options.progress) {
-    log::info(
-        "sinks: {} samples of {} tokens, and {} samples of {} tokens for Sink_1, from {} tokens of {}; {} attention "
-        "layers of {} heads",
-        result.samples, result.length, result.sink_samples, result.sink_length, result.text_tokens, source.name,
-        model.config().num_attention_layers(), model.config().attention.num_heads);
+    log::info("sinks: {} of {} tokens, and {} of {} tokens for Sink_1, from {} of {}; {} of {}",
+              counted(result.samples, "sample"), result.length, counted(result.sink_samples, "sample"),
+              result.sink_length, counted(result.text_tokens, "token"), source.name,
+              counted(model.config().num_attention_layers(), "attention layer"),
+              counted(model.config().attention.num_heads, "head"));
   }
 
   const ScopedInterventions applied(model, options.interventions);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/counted.h"
 #include "core/percent.h"
 #include "model/config.h"
 #include "sinks/analysis.h"
@@ -83,8 +84,11 @@ std::string to_table(const Analysis& s) {
   }
   line("all", mean(s.measures.density), mean(s.measures.sink_ratio), mean(s.measures.released_mass),
        mean(s.measures.alive_fraction), mean(s.sink_1));
-  table += fmt::format("{} sample{} of {} tokens; Sink_1^0.3 from {} of {} tokens\n", s.samples,
-                       s.samples == 1 ? "" : "s", s.length, s.sink_samples, s.sink_length);
+  table += kMeasureLegend;
+  table += fmt::format(
+      "{} of {} tokens; Sink_1^0.3: share of heads with a mean weight above 0.3 on the first key, in {} "
+      "of {} tokens\n",
+      counted(s.samples, "sample"), s.length, counted(s.sink_samples, "sample"), s.sink_length);
   return table + to_table(*s.further);
 }
 

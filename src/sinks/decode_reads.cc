@@ -34,7 +34,7 @@ void DecodeReads::measure(int64_t layer, const at::Tensor& q, const at::Tensor& 
   const int64_t group = q.size(2) / k.size(2);
   const auto count = [](const at::Tensor& t) { return t.sum(at::kDouble).item<double>(); };
   const auto in_group = [&](const at::Tensor& t) { return t.unflatten(1, {k.size(2), group}).any(2); };
-  Sums& sums = layers_.at(static_cast<size_t>(layer));
+  ReadCounts& sums = layers_.at(static_cast<size_t>(layer));
   sums.pairs += count(visible_BHQK);
   sums.alive += count(alive_BHQK);
   sums.rows += count(in_group(visible_BHQK));
@@ -48,7 +48,7 @@ DecodeReads::Result DecodeReads::result() const {
   if (empty()) fail("sinks", "no samples were measured");
   Result out{.length = length_, .queries = queries_};
   const auto steps = static_cast<double>(samples_ * queries_);
-  for (const Sums& sums : layers_) {
+  for (const ReadCounts& sums : layers_) {
     out.alive.push_back(sums.alive / sums.pairs);
     out.alive_in_group.push_back(sums.alive_in_group / sums.rows);
     out.visible_bytes += 2 * sums.rows / steps * sums.row_bytes;

@@ -33,7 +33,7 @@ class DecodeReads {
   Result result() const;  // throws Error if nothing was measured
 
  private:
-  struct Sums {
+  struct ReadCounts {
     double pairs = 0, alive = 0;          // number of visible (query head, query, key)
     double rows = 0, alive_in_group = 0;  // number of visible (key head, query, key)
     double row_bytes = 0;                 // bytes of one row of K or V
@@ -42,7 +42,7 @@ class DecodeReads {
 
   const LanguageModel& model_;
   int64_t max_queries_;
-  std::vector<Sums> layers_;
+  std::vector<ReadCounts> layers_;
   int64_t length_ = 0, queries_ = 0, samples_ = 0;
   at::Tensor q_;
 };

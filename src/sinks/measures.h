@@ -19,6 +19,12 @@ struct ModelConfig;
 
 namespace lazy::sinks {
 
+// Explains the first four measures below tables.
+inline constexpr const char* kMeasureLegend =
+    "sink ratio: mean weight on the first key; density: on all other keys; released mass: 1 - both; alive fraction: "
+    "share "
+    "of visible pairs with a weight above zero\n";
+
 using HeadMatrix = std::vector<std::vector<double>>;  // [layer][head]
 
 struct Measures {

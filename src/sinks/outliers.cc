@@ -34,13 +34,13 @@ void Outliers::add(const std::string& name, const at::Tensor& activations) {
                             : name == "final.residual" ? "residual"
                                                        : name;
   if (!places_.count(place)) order_.push_back(place);
-  std::vector<Sums>& layers = places_[place];
+  std::vector<LayerSums>& layers = places_[place];
   const auto index = static_cast<size_t>(of_layer ? layer_of(name) : place == "residual" ? layers_ : 0);
   if (layers.size() <= index) layers.resize(index + 1);
   for (const at::Tensor& sample : activations.flatten(2).unbind(0)) add_sample(layers[index], sample);
 }
 
-void Outliers::add_sample(Sums& sums, const at::Tensor& x) {
+void Outliers::add_sample(LayerSums& sums, const at::Tensor& x) {
   const int64_t length = x.size(0), channels = x.size(1);
   if (!sums.squares.defined()) {
     sums.squares = at::zeros({channels}, x.options().dtype(at::kDouble));
@@ -76,7 +76,7 @@ std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> Outliers::resu
   std::vector<std::pair<std::string, std::vector<Layer>>> out;
   for (const std::string& place : order_) {
     out.emplace_back(place, std::vector<Layer>());
-    for (const Sums& sums : places_.at(place)) {
+    for (const LayerSums& sums : places_.at(place)) {
       Layer layer = sums.layer;
       const auto samples = static_cast<double>(sums.samples);
       if (sums.samples > 0) {

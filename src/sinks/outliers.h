@@ -46,7 +46,7 @@ class Outliers {
   std::vector<std::pair<std::string, std::vector<Layer>>> result() const;
 
  private:
-  struct Sums {
+  struct LayerSums {
     Layer layer;
     double positions = 0;  // number of positions without first positions
     int64_t samples = 0;
@@ -54,10 +54,10 @@ class Outliers {
     at::Tensor squares, winners;
   };
   void add(const std::string& name, const at::Tensor& activations);
-  static void add_sample(Sums& sums, const at::Tensor& x);  // x: (positions, channels)
+  static void add_sample(LayerSums& sums, const at::Tensor& x);  // x: (positions, channels)
 
   int64_t layers_;
-  std::map<std::string, std::vector<Sums>> places_;
+  std::map<std::string, std::vector<LayerSums>> places_;
   std::vector<std::string> order_;
 };
 

@@ -153,7 +153,7 @@ VectorStatistics::Result VectorStatistics::result() const {
 void MassiveActivations::attach(ActivationHooks& probes) {
   probes.read("*residual", [this](const std::string& name, const at::Tensor& hidden) {
     const at::NoGradGuard no_grad;
-    Place& place = layers_.at(place_of(name, layers_.size() - 1));
+    OutlierStatistics& place = layers_.at(place_of(name, layers_.size() - 1));
     const int64_t length = hidden.size(1), width = hidden.size(2);
     for (int64_t sample = 0; sample < hidden.size(0); ++sample) {
       const at::Tensor size = hidden[sample].abs().to(at::kFloat).reshape({-1});
@@ -177,9 +177,9 @@ void MassiveActivations::attach(ActivationHooks& probes) {
   });
 }
 
-std::vector<MassiveActivations::Place> MassiveActivations::result() const {
-  std::vector<Place> out = layers_;
-  for (Place& place : out) {
+std::vector<MassiveActivations::OutlierStatistics> MassiveActivations::result() const {
+  std::vector<OutlierStatistics> out = layers_;
+  for (OutlierStatistics& place : out) {
     if (place.samples == 0) fail("sinks", "no samples were measured");
     place.count /= static_cast<double>(place.samples);
     place.median /= static_cast<double>(place.samples);

@@ -89,7 +89,7 @@ class MassiveActivations {
   explicit MassiveActivations(int64_t layers, double least = 100, double times = 1000)
       : least_(least), times_(times), layers_(static_cast<size_t>(layers) + 1) {}
   void attach(ActivationHooks& probes);
-  struct Place {
+  struct OutlierStatistics {
     double largest = 0;                                    // max |a| over samples
     double median = 0;                                     // mean over samples of the median |a|
     double count = 0;                                      // massive entries per sample
@@ -99,11 +99,11 @@ class MassiveActivations {
   };
   // Returns one entry for the hidden state before each layer and one after the last layer. Throws Error if nothing was
   // measured.
-  std::vector<Place> result() const;
+  std::vector<OutlierStatistics> result() const;
 
  private:
   double least_, times_;
-  std::vector<Place> layers_;
+  std::vector<OutlierStatistics> layers_;
 };
 
 // Similarity between the hidden states of different positions.
@@ -131,7 +131,7 @@ class Collapse {
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
   std::map<std::string, VectorStatistics::Result> vectors;  // by probe point
-  std::vector<MassiveActivations::Place> massive;
+  std::vector<MassiveActivations::OutlierStatistics> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
   std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by probe point
   std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL

@@ -12,7 +12,7 @@ namespace lazy::sinks {
 namespace {
 
 // x: (batch, positions, width) fp32
-void add(ResidualStatistics::Part& part, const at::Tensor& x) {
+void add(ResidualStatistics::ResidualMoments& part, const at::Tensor& x) {
   if (x.numel() == 0) return;
   const at::Tensor square = (x - x.mean(-1, true)).square(), variance = square.mean(-1);
   const at::Tensor kurtosis = square.square().mean(-1) / variance.square().clamp_min(1e-30);
@@ -22,7 +22,7 @@ void add(ResidualStatistics::Part& part, const at::Tensor& x) {
   part.positions += static_cast<double>(x.size(0) * x.size(1));
 }
 
-ResidualStatistics::Part mean_of(ResidualStatistics::Part part) {
+ResidualStatistics::ResidualMoments mean_of(ResidualStatistics::ResidualMoments part) {
   if (part.positions == 0) return part;
   part.kurtosis /= part.positions;
   part.rms /= part.positions;
@@ -34,16 +34,17 @@ ResidualStatistics::Part mean_of(ResidualStatistics::Part part) {
 void ResidualStatistics::attach(ActivationHooks& probes) {
   probes.read("*residual", [this](const std::string& name, const at::Tensor& hidden) {
     const at::NoGradGuard no_grad;
-    Place& place = name == "final.residual" ? places_.back() : places_.at(static_cast<size_t>(layer_of(name)));
+    PositionStatistics& place =
+        name == "final.residual" ? places_.back() : places_.at(static_cast<size_t>(layer_of(name)));
     const at::Tensor x = hidden.to(at::kFloat);
     add(place.first, x.narrow(1, 0, 1));
     add(place.others, x.narrow(1, 1, x.size(1) - 1));
   });
 }
 
-std::vector<ResidualStatistics::Place> ResidualStatistics::result() const {
-  std::vector<Place> out;
-  for (const Place& place : places_) {
+std::vector<ResidualStatistics::PositionStatistics> ResidualStatistics::result() const {
+  std::vector<PositionStatistics> out;
+  for (const PositionStatistics& place : places_) {
     if (place.first.positions == 0) fail("sinks", "no samples were measured");
     out.push_back({mean_of(place.first), mean_of(place.others)});
   }

@@ -15,21 +15,21 @@ class ResidualStatistics {
   void attach(ActivationHooks& probes);
 
   // Means over positions and samples. `largest` is the maximum over them.
-  struct Part {
+  struct ResidualMoments {
     // of the entries at a position: fourth central moment divided by the squared variance, 3 for a Gaussian
     double kurtosis = 0;
     double rms = 0;      // root mean square of the entries at a position
     double largest = 0;  // |entry|
     double positions = 0;
   };
-  struct Place {
-    Part first, others;  // the first position; all other positions
+  struct PositionStatistics {
+    ResidualMoments first, others;  // the first position; all other positions
   };
   // Throws Error if nothing was measured.
-  std::vector<Place> result() const;
+  std::vector<PositionStatistics> result() const;
 
  private:
-  std::vector<Place> places_;  // sums
+  std::vector<PositionStatistics> places_;  // sums
 };
 
 }  // namespace lazy::sinks

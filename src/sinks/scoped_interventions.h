@@ -48,12 +48,12 @@ class ScopedInterventions {
   at::Tensor value_of(const Term& term, const Change& change, const at::Tensor& own, int64_t skip);
   at::Tensor look_up(const std::string& name, const Change& change);
   // A weight as it is stored in checkpoints, and the tensors of the model that contain it.
-  struct Weight {
+  struct EditedWeight {
     StoredTensor stored;
     std::vector<at::Tensor> parts;
     at::Tensor value() const;
   };
-  std::vector<Weight> weights_like(const std::string& glob) const;
+  std::vector<EditedWeight> weights_like(const std::string& glob) const;
   void require_resident_weights(const Change& change) const;
 
   LanguageModel& model_;

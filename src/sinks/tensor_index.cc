@@ -39,7 +39,7 @@ TensorIndex TensorIndex::parse(const std::string& text, const std::string& where
   TensorIndex index;
   for (const std::string& item : split(text, ',')) {
     const std::string_view part = strip(item);
-    Range range;
+    IndexRange range;
     if (const size_t colon = part.find(':'); colon != std::string_view::npos) {
       if (colon > 0) range.begin = index_number(part.substr(0, colon), item, where);
       if (colon + 1 < part.size()) range.end = index_number(part.substr(colon + 1), item, where);
@@ -61,7 +61,7 @@ std::vector<std::vector<int64_t>> TensorIndex::entries(const at::Tensor& tensor,
   std::vector<std::vector<int64_t>> out;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     const int64_t size = tensor.size(d);
-    const Range range = d >= skip && d < skip + named ? ranges_[static_cast<size_t>(d - skip)] : Range{};
+    const IndexRange range = d >= skip && d < skip + named ? ranges_[static_cast<size_t>(d - skip)] : IndexRange{};
     std::vector<int64_t> places = range.entries;
     if (!range.single) {
       const auto edge = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size); };

@@ -22,13 +22,13 @@ class TensorIndex {
   void put(const at::Tensor& tensor, const at::Tensor& values, int64_t skip, const std::string& where) const;
 
  private:
-  struct Range {
+  struct IndexRange {
     bool single = false;  // true: use `entries`; false: use the range from `begin` to `end`
     std::vector<int64_t> entries;
     int64_t begin = 0, end = INT64_MAX;
   };
   std::vector<std::vector<int64_t>> entries(const at::Tensor& tensor, int64_t skip, const std::string& where) const;
-  std::vector<Range> ranges_;
+  std::vector<IndexRange> ranges_;
 };
 
 // A part "name[index]". Without brackets the index covers the whole tensor.

@@ -37,13 +37,13 @@ struct LiveBytes final : c10::MemoryReportingInfoBase {
   int64_t live = 0, peak = 0;
 };
 
-struct Step {
+struct StepMemory {
   int64_t saved = 0, transient = 0;
 };
 
 // Runs one layer stack with batch sizes 2 and 3. Batch size 1 is not used because it sometimes avoids a copy that
 // larger batch sizes need.
-std::array<Step, 2> steps(ModelConfig config, int64_t layers, int64_t length, bool bf16) {
+std::array<StepMemory, 2> steps(ModelConfig config, int64_t layers, int64_t length, bool bf16) {
   config.num_layers = layers;
   LanguageModel model(config, 1);
   model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
@@ -53,7 +53,7 @@ std::array<Step, 2> steps(ModelConfig config, int64_t layers, int64_t length, bo
     const at::Tensor ids = at::zeros({batch, length}, at::kLong);
     const int64_t before = counter->live;
     at::Tensor loss = model.loss(ids, ids);
-    Step out{.saved = counter->live - before};
+    StepMemory out{.saved = counter->live - before};
     counter->peak = counter->live;
     loss.backward();
     out.transient = counter->peak - before - out.saved;
@@ -92,8 +92,8 @@ namespace {
 constexpr int64_t kFloat = 4;
 
 // Sizes in elements. `tokens` is the number of tokens in a micro-batch.
-struct Sizes {
-  explicit Sizes(const MemoryQuery& q)
+struct ModelSizes {
+  explicit ModelSizes(const MemoryQuery& q)
       : layers(q.model.num_layers),
         attending(q.model.all_attention() ? layers : static_cast<int64_t>(q.model.mixer.attention_layers.size())),
         norms(q.model.mlp.enabled ? 2 : 1),
@@ -123,28 +123,28 @@ int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks
 // Bytes that attention saves in one layer for the backward pass: rotated q and k, v, the output, alive_sum
 // (lazy/attention.h), the gates and the gated output. On a CPU also the joint QKV projection, because v is a view of
 // it. With fp8 also the quantized inputs of both matrix products.
-int64_t attention_bytes(const Sizes& s) {
+int64_t attention_bytes(const ModelSizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys, outputs = s.alive_sum ? 2 : 1;
   return s.tokens * ((projection + (s.queries + s.keys) + outputs * s.queries + s.gated) * s.element +
                      (s.fp8 ? s.width + s.queries : 0));
 }
-int64_t log_sum_bytes(const Sizes& s) { return s.tokens * s.heads * kFloat; }
+int64_t log_sum_bytes(const ModelSizes& s) { return s.tokens * s.heads * kFloat; }
 // Bytes that the MLP saves: gate and up, and on a CPU also their product. With fp8 also the inputs of both matrix
 // products.
-int64_t mlp_bytes(const Sizes& s) {
+int64_t mlp_bytes(const ModelSizes& s) {
   if (s.fp8) return s.tokens * (2 * s.inner * s.element + s.width + s.inner);
   return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
 }
-int64_t stream_bytes(const Sizes& s) { return s.tokens * s.width * s.element; }
+int64_t stream_bytes(const ModelSizes& s) { return s.tokens * s.width * s.element; }
 // Bytes that a norm saves: the residual sum. A CPU also saves the normalized result, unless fp8 replaces it.
-int64_t norm_bytes(const Sizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
+int64_t norm_bytes(const ModelSizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
 // Number of saved layer inputs. Each layer has two inputs, the branch and the residual, except that the first layer has
 // no residual. Without an MLP, the residual of the second layer is the input of the first layer.
-int64_t streams(const Sizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
+int64_t streams(const ModelSizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
 // the loss function also saves the normalized hidden states
-int64_t final_norm_bytes(const Sizes& s) { return 2 * stream_bytes(s); }
+int64_t final_norm_bytes(const ModelSizes& s) { return 2 * stream_bytes(s); }
 
-int64_t bytes(double a_token, const Sizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
+int64_t bytes(double a_token, const ModelSizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
 
 // Memory of a layer with a mixer other than attention: what it saves in addition to norms, residuals and MLP, and what
 // its backward pass allocates. The values are measured on a CPU and the CPU sizes of norms, residuals and MLP are
@@ -154,7 +154,7 @@ struct OtherMixer {
     if (q.model.all_attention()) return;
     MemoryQuery cpu = q;
     cpu.gpu = false;
-    const Sizes s(cpu);
+    const ModelSizes s(cpu);
     const MixerMemory measured = measure_mixer_memory(q.model, q.seq_len, q.bf16);
     saved = std::llround(measured.per_layer) + bytes(measured.per_token, s) - s.norms * norm_bytes(s) - mlp_bytes(s);
     transient = bytes(measured.transient_per_token, s);
@@ -173,7 +173,7 @@ bool is_own_attention(const ModelConfig& model, const std::string& name) {
 }  // namespace
 
 std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
-  const Sizes s(q);
+  const ModelSizes s(q);
   const bool zero2 = q.sharding == Sharding::zero2 && q.ranks > 1,
              full = q.sharding == Sharding::full_shard && q.ranks > 1;
   const int64_t all = s.parameters * kFloat;
@@ -212,7 +212,7 @@ int64_t product_weights(const ModelConfig& model) {
 }
 
 std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
-  const Sizes s(q);
+  const ModelSizes s(q);
   const int64_t tokens = 2 * s.tokens * 8;  // token ids and labels, int64
   // The loss computes the gradients of the hidden states and of the output head in its forward pass.
   const int64_t loss = (s.tokens + s.vocabulary) * s.width * s.element;
@@ -237,7 +237,7 @@ std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
 }
 
 std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
-  const Sizes s(q);
+  const ModelSizes s(q);
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
   // The gradient of the output head accumulates in fp32.
   const int64_t logits =

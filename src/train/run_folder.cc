@@ -65,7 +65,7 @@ RunFolder::RunFolder(const TrainConfig& config, bool resume)
   fs::remove_all(path_ / ".tmp-model", ignored);
   if (resume) {
     resume_checkpoint_ = checkpoints_.newest_valid();
-    if (!resume_checkpoint_) log::info("no checkpoint in {}: training starts from the beginning", path_.string());
+    if (!resume_checkpoint_) log::info("starting a new run in {}, which has no checkpoint to resume", path_.string());
   } else if (const auto steps = checkpoints_.steps(); !steps.empty() || has_model()) {
     fail("train",
          "{} contains {}; add --resume to continue it, or select another folder with --set training.output=DIR",

@@ -18,9 +18,7 @@ namespace lazy::train {
 
 namespace {
 
-constexpr int64_t kMinSequences = 8;                // minimum number of sequences in the validation split
 constexpr int64_t kShortest = 32, kLongest = 4096;  // limits of the sequence length in tokens
-constexpr int64_t kLongestFromPretrained = 2048;
 constexpr double kRateFromPretrained = 3e-4;
 // desired number of steps per run: with fewer, larger steps a model learns less from the same tokens
 constexpr int64_t kStepsWanted = 2000;
@@ -70,7 +68,7 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   const double tokens = std::min(in_time, most_tokens(r));
   // Long contexts only help after a model has learned short ones, and the cost of attention grows quadratically.
   const int64_t longest = std::min(r.validation_tokens / kMinSequences, r.train_tokens / kMinSequences);
-  size.seq_len = r.model ? std::min(r.model->max_length, kLongestFromPretrained)
+  size.seq_len = r.model ? std::min(r.model->max_length, kMaxSequenceFromModel)
                          : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
   while (size.seq_len > kShortest && size.seq_len > longest) size.seq_len /= 2;
   const auto least = static_cast<double>(r.gpu ? kMinGpuStepTokens : kMinStepTokens);
@@ -112,10 +110,10 @@ double loss_of(const RunSize& size) {
 
 }  // namespace
 
-const std::vector<Shape>& shape_ladder() {
+const std::vector<CandidateShape>& shape_ladder() {
   // Heads have 32 channels, or 64 channels from width 384 on. The inner width of SwiGLU is 8/3 of the width.
-  static const std::vector<Shape> ladder = [] {
-    std::vector<Shape> out;
+  static const std::vector<CandidateShape> ladder = [] {
+    std::vector<CandidateShape> out;
     for (const auto& [width, layers] : std::initializer_list<std::pair<int64_t, int64_t>>{{64, 2},
                                                                                           {96, 3},
                                                                                           {128, 4},
@@ -136,7 +134,7 @@ const std::vector<Shape>& shape_ladder() {
   return ladder;
 }
 
-std::string model_section(const Shape& shape, const std::string& kind, bool tied, int64_t seq_len) {
+std::string model_section(const CandidateShape& shape, const std::string& kind, bool tied, int64_t seq_len) {
   std::string out = fmt::format(
       "kind = \"{}\"\nhidden_size = {}\nnum_hidden_layers = {}\nnum_heads = {}\nintermediate_size = {}\n"
       "tie_word_embeddings = {}\nmax_position_embeddings = {}\n",
@@ -157,7 +155,7 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
     fail("init", "the text is too small: expected at least {} tokens each for training and validation, found {} and {}",
          kMinSequences * kShortest, r.train_tokens, r.validation_tokens);
   }
-  const std::vector<Shape> ladder = r.model ? std::vector<Shape>(1) : shape_ladder();
+  const std::vector<CandidateShape> ladder = r.model ? std::vector<CandidateShape>(1) : shape_ladder();
   std::vector<double> measured(ladder.size(), 0);  // tokens per second; 0: not measured
   std::vector<RunSize> sizes(ladder.size());
   const auto flops = [&](size_t n) { return flops_per_token(model_of(sizes[n], r), sizes[n].seq_len); };

@@ -22,13 +22,13 @@ struct SizingRequest {
 };
 
 // A candidate model shape.
-struct Shape {
+struct CandidateShape {
   int64_t hidden_size = 0, layers = 0, heads = 0, intermediate_size = 0;
 };
-const std::vector<Shape>& shape_ladder();  // candidate shapes in ascending order of size
+const std::vector<CandidateShape>& shape_ladder();  // candidate shapes in ascending order of size
 
 struct RunSize {
-  Shape shape;  // empty for a pretrained model
+  CandidateShape shape;  // empty for a pretrained model
   bool tied = true;
   int64_t parameters = 0, layer_parameters = 0;  // number of all parameters; number of parameters of the layers
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
@@ -44,7 +44,7 @@ struct RunSize {
 };
 
 // Returns the [model] section for a shape as it is written to the configuration (without vocab_size).
-std::string model_section(const Shape& shape, const std::string& kind, bool tied, int64_t seq_len);
+std::string model_section(const CandidateShape& shape, const std::string& kind, bool tied, int64_t seq_len);
 ModelConfig model_of(const RunSize& size, const SizingRequest& request);
 
 // Measures the training speed in tokens per second for this model, batch size and sequence length. The measurement
@@ -56,6 +56,8 @@ using MeasureSpeed = std::function<double(const RunSize& size, double guess, dou
 // is too small or if no shape fits in memory.
 RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
+inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from an existing model
+inline constexpr int64_t kMinSequences = 8;             // minimum number of sequences in each split
 inline constexpr double kMaxPasses = 4;  // additional passes over a text help less and less (arXiv:2305.16264)
 // share of the time limit for training steps; the rest is startup, validation and checkpoints
 inline constexpr double kStepsShare = 0.9;

@@ -32,7 +32,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Measurement {
+struct ThroughputMeasurement {
   std::string model, checkpointing;
   double tokens_per_second = 0;
   std::optional<double> mfu;  // absent if the peak FLOP/s of the device is unknown, as on a CPU
@@ -41,7 +41,7 @@ struct Measurement {
   std::optional<int64_t> peak_memory;
 };
 
-Measurement read_one(const Json& json, const std::string& file) {
+ThroughputMeasurement read_one(const Json& json, const std::string& file) {
   const auto number = [&](const char* key) {
     const auto found = json.is_object() ? json.find(key) : json.end();
     if (!json.is_object() || found == json.end() || !found->is_number() || !(found->get<double>() > 0)) {
@@ -49,7 +49,7 @@ Measurement read_one(const Json& json, const std::string& file) {
     }
     return found->get<double>();
   };
-  Measurement m;
+  ThroughputMeasurement m;
   m.tokens_per_second = number("tokens_per_second");
   m.batch = static_cast<int64_t>(number("batch"));
   m.seq_len = static_cast<int64_t>(number("seq_len"));
@@ -64,10 +64,10 @@ Measurement read_one(const Json& json, const std::string& file) {
   return m;
 }
 
-std::vector<Measurement> read_all(const std::filesystem::path& path) {
+std::vector<ThroughputMeasurement> read_all(const std::filesystem::path& path) {
   const Json json = Json::parse(read_file(path), nullptr, false);
   if (json.is_discarded()) fail("plan", "{}: expected JSON of `lazy bench train --json`", path.string());
-  std::vector<Measurement> out;
+  std::vector<ThroughputMeasurement> out;
   if (json.is_array()) {
     for (const Json& item : json) out.push_back(read_one(item, path.string()));
   } else {
@@ -79,7 +79,7 @@ std::vector<Measurement> read_all(const std::filesystem::path& path) {
 
 // Distance between a measurement and the configuration. A different model has the largest weight, then a different
 // activation checkpointing mode, then sequence length and batch size.
-double distance(const TrainConfig& config, const Measurement& m) {
+double distance(const TrainConfig& config, const ThroughputMeasurement& m) {
   const auto ratio = [](int64_t a, int64_t b) {
     return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
   };
@@ -94,8 +94,8 @@ double distance(const TrainConfig& config, const Measurement& m) {
 std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource& source) {
   const double flops = flops_per_token(config.model, config.seq_len);
   if (source.measured) {
-    Measurement best;
-    for (const Measurement& m : read_all(*source.measured)) {
+    ThroughputMeasurement best;
+    for (const ThroughputMeasurement& m : read_all(*source.measured)) {
       if (best.batch == 0 || distance(config, m) < distance(config, best)) best = m;
     }
     const std::string where =

@@ -5,11 +5,18 @@
 #include <map>
 #include <span>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "support/error_of.h"
 
 namespace lazy {
+
+TEST(Counted, Noun_IsSingularForOne) {
+  EXPECT_EQ(counted(1, "sample"), "1 sample");
+  EXPECT_EQ(counted(0, "sample"), "0 samples");
+  EXPECT_EQ(counted(2, "attention layer"), "2 attention layers");
+}
 
 TEST(Text, HumanReadableNumbers_AreFormatted) {
   EXPECT_EQ(human_count(999), "999");

@@ -110,6 +110,34 @@ TEST(Documents, FileFormat_IsDetectedFromFirstBytes) {
   EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, std::string("gzip")}));
 }
 
+TEST(Documents, NulByteAfterTheFirstBlock_IsRejected) {
+  const Folder folder;
+  const std::string text(3 << 20, 'a');
+  for (const std::string& content : {text + '\0', gzip(text + '\0')}) {
+    const auto path = folder.write("late.txt", content).string();
+    EXPECT_THAT(error_of([&] { documents({path}); }), Names({path, std::string("NUL"), 3 << 20}));
+  }
+}
+
+TEST(ReadText, File_IsDecodedOrRejectedWithThePosition) {
+  using namespace std::literals;
+  const Folder folder;
+  const auto text_of = [&](const std::string& content) { return read_text(folder.write("x", content)); };
+  EXPECT_EQ(text_of("caf\u00e9 \U0001F600\n"), "caf\u00e9 \U0001F600\n");
+  EXPECT_EQ(text_of(""), "");
+  EXPECT_EQ(text_of("\xEF\xBB\xBFtext"), "text");
+  EXPECT_EQ(text_of(gzip("hello")), "hello");
+  EXPECT_EQ(text_of("\xFF\xFEh\0i\0"s), "hi");
+  const auto path = (folder / "x").string();
+  const std::string ascii(2 << 20, 'a');
+  for (const auto& [content, at] : std::vector<std::pair<std::string, size_t>>{
+           {"caf\xE9 au lait", 3}, {ascii + "\u00e9\xC3", ascii.size() + 2}, {"\xED\xA0\x80", 0}, {"ab\xC0\x80", 2}}) {
+    EXPECT_THAT(error_of([&] { text_of(content); }), Names({path, std::string("UTF-8"), at}));
+  }
+  EXPECT_THAT(error_of([&] { text_of("some\0text"s); }), Names({path, std::string("NUL"), 4}));
+  EXPECT_THAT(error_of([&] { read_text(folder / "missing"); }), Names({std::string("missing")}));
+}
+
 TEST(Documents, SplitBlank_SplitsAtBlankLines) {
   const Folder folder;
   const auto path = folder.write("a.txt", "\n\none\n\nstill one\n\n \t\r\n\ntwo\n\n\n\n").string();

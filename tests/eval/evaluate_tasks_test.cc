@@ -40,7 +40,7 @@ TEST(RunTasks, MultipleChoice_WritesRecords) {
   std::istringstream lines(result.samples);
   TextEncoder encoder(*tokenizer, false);
   int64_t number = 0;
-  for (const Row& row : read_rows(task, folder.path)) {
+  for (const TaskDocument& row : read_rows(task, folder.path)) {
     const Question q = make_question(task, row, "");
     std::vector<Request> requests;
     for (const TextPair& pair : q.pairs) requests.push_back(encoder.encode_pair(pair.context, pair.continuation));
@@ -100,7 +100,7 @@ TEST(RunTasks, LikelihoodAndRolling_WriteRecords) {
               1e-6 * results[1].metrics[0].value);
 }
 
-TEST(RunTasks, BosEveryWindow_AppliesToPages) {
+TEST(RunTasks, BosEveryWindow_AppliesPageTarget) {
   LanguageModel model = small_model();
   const auto tokenizer = load_tokenizer("bytes");
   const Folder folder;
@@ -110,7 +110,7 @@ TEST(RunTasks, BosEveryWindow_AppliesToPages) {
     const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet(prompt))[0];
     return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // the log-likelihood of the page
   };
-  const Row row = read_rows(task, folder.path).at(0);
+  const TaskDocument row = read_rows(task, folder.path).at(0);
   const auto ids = tokenizer->encode(make_question(task, row, "").text);
   double expected = 0;
   for (const Window& w : rolling_windows_with_bos(ids, *tokenizer->bos_id(), 32))

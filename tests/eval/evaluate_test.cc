@@ -134,6 +134,27 @@ TEST(Evaluate, TextMetrics_FollowFromLogLikelihood) {
   EXPECT_THROW(evaluate_text(model, *tokenizer, "", "empty.txt", {}), Error);
 }
 
+TEST(Evaluate, TextLimit_ScoresTheFirstWindows) {
+  LanguageModel model = tiny_model();
+  const auto tokenizer = load_tokenizer("bytes");
+  std::string text;
+  for (int i = 0; i < 9; ++i) text += "The quick brown fox jumps over the lazy dog. ";
+  HeldoutOptions options{.max_length = 16, .progress = false};
+  const auto result = [&](const std::string& scored) { return evaluate_text(model, *tokenizer, scored, "x", options); };
+  const TaskResult beginning = result(text.substr(0, 48));  // three windows
+  options.limit = 3;
+  const TaskResult limited = result(text);
+  for (const char* key : {"windows", "tokens", "words", "bytes"}) EXPECT_EQ(limited.config[key], beginning.config[key]);
+  EXPECT_EQ(limited.config["tokens"], 48);
+  for (size_t i = 0; i < limited.metrics.size(); ++i)
+    EXPECT_NEAR(limited.metrics[i].value, beginning.metrics[i].value, 1e-4 * beginning.metrics[i].value);
+  options.limit = 0.5;
+  options.bos = true;  // BOS is the first token of the text, and has no bytes
+  EXPECT_EQ(result(text.substr(0, 95)).config["bytes"], 47);
+  options.limit = 1e9;
+  EXPECT_EQ(result(text).config["bytes"], text.size());
+}
+
 TEST(Evaluate, Wikitext_WeightsDocumentsByWords) {
   LanguageModel model = tiny_model();
   const auto tokenizer = load_tokenizer("bytes");
@@ -144,7 +165,7 @@ TEST(Evaluate, Wikitext_WeightsDocumentsByWords) {
       " = One = \n \n a b @-@ c , d \n = Two = \n \n a much longer second page with ( brackets ) in it \n");
   const Task task = find_task("wikitext");
   double sum = 0, words = 0;
-  for (const Row& row : read_rows(task, folder)) {
+  for (const TaskDocument& row : read_rows(task, folder)) {
     const Question page = make_question(task, row, "");
     for (const Window& w : rolling_windows(tokenizer->encode(page.text),
                                            tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id(), 20)) {

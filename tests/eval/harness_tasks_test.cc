@@ -80,7 +80,7 @@ Json as_on_the_hub(const std::string& task, const Json& row) {
 
 void compare(const std::vector<std::string>& names, const fs::path& data, int64_t shots, bool train) {
   Json job = {{"shots", shots}, {"seed", 1234}, {"tasks", Json::object()}};
-  std::map<std::string, std::vector<Row>> rows, pools;
+  std::map<std::string, std::vector<TaskDocument>> rows, pools;
   for (const std::string& name : names) {
     const Task task = find_task(name);
     rows[name] = read_rows(task, data);

@@ -100,6 +100,29 @@ TEST_F(LengthStudy, Curves_AreComparedWithIntervals) {
       2.0);
 }
 
+TEST_F(LengthStudy, OnLength_ReceivesResultsThatCanBePrinted) {
+  std::vector<Json> seen;
+  options.tasks = {"wikitext", "lambada_openai", "passkey"};
+  options.synthetic.samples = 2;
+  options.on_length = [&](const Json& unfinished) {
+    EXPECT_THAT(to_table(unfinished), Names({"wikitext"}));
+    seen.push_back(unfinished);
+  };
+  const Json results = evaluate_lengths({subject("a", 1, 2), subject("b", 1, 3)}, options);
+  EXPECT_FALSE(results.contains("unfinished"));
+  size_t rows = 0;
+  for (const auto& [task, result] : results["results"].items()) {
+    for (const Json& model : result["models"]) rows += model["lengths"].size();
+  }
+  ASSERT_EQ(seen.size(), rows);
+  EXPECT_EQ(seen[0]["unfinished"], true);
+  EXPECT_EQ(seen[0]["results"]["wikitext"]["models"][0]["lengths"].size(), 1u);
+  EXPECT_TRUE(seen[0]["results"]["passkey"]["models"].empty());
+  const auto first = [](const Json& json) { return json["results"]["wikitext"]["models"][0]["lengths"][0]["loss"]; };
+  EXPECT_EQ(first(seen[0]), first(results));
+  EXPECT_EQ(seen.back()["models"].size(), 2u);
+}
+
 TEST_F(LengthStudy, TooLongLengths_AreSkipped) {
   options.lengths = {8, 64, 100000};
   const Json results = evaluate_lengths({subject("a", 1, 1)}, options);

@@ -35,6 +35,7 @@ def arguments(tmp_path):
         "model": str(tmp_path / "model"),
         "text": [],
         "corpus": str(tmp_path / "corpus"),
+        "text_bytes": 0,
         "max_document": 0,
         "validation": 0.02,
         "tokens": "10k",
@@ -107,6 +108,14 @@ def test_wrong_arguments_are_named_in_the_error(arguments, tmp_path, change, nam
     with pytest.raises(UserError) as error:
         parse(arguments | change)
     assert named in str(error.value) and "\n" not in str(error.value)
+
+
+def test_tokens_beyond_the_bytes_of_the_text_are_rejected_at_once(arguments, tmp_path):
+    text = {"corpus": "", "text": [str(tmp_path / "book.txt")]}
+    with pytest.raises(UserError, match="--tokens"):
+        parse(arguments | text | {"text_bytes": 2559, "tokens": "10240"})
+    parse(arguments | text | {"text_bytes": 2560, "tokens": "10240"})
+    parse(arguments | text | {"text_bytes": 0, "tokens": "1g"})  # the size of compressed text is unknown
 
 
 def test_number_of_epochs_is_checked(arguments):

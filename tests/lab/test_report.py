@@ -34,7 +34,7 @@ def test_a_report_has_the_table_and_five_figures(tmp_path):
 def test_first_line_mentions_single_trainings(tmp_path):
     page, text = write(tmp_path, results())
     for found in (page[page.index("<body>") :], text):
-        assert "One training each" in re.sub("<[^>]*>", "", found).strip().splitlines()[0 if found is not text else 2]
+        assert "trained once" in re.sub("<[^>]*>", "", found).strip().splitlines()[0 if found is not text else 2]
     assert row(results(), "held-out loss, nats")[1:] == ["3.000", "3.600", "2.000", "2.100", "+0.100"]
 
 

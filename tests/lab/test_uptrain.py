@@ -64,6 +64,9 @@ def test_uptrain_can_be_interrupted_continued_and_repeated(root, lazy_binary, tm
     with call() as process:
         _, errors = process.communicate(timeout=1200)
     assert process.returncode == 0, errors
+    steps = [line.split() for line in errors.splitlines() if line.startswith("lazy uptrain: step ")]
+    [total] = {int(total.rstrip(":")) for _, _, _, _, _, total, *_ in steps}
+    assert [int(number) for _, _, _, number, *_ in steps] == list(range(int(steps[0][3]), total + 1))
     results = json.loads((out / "results.json").read_text())
     before, untrained, softmax, lazy = results["models"]
     assert [model["model"] for model in results["models"]] == ["before", "untrained", "softmax", "lazy"]
@@ -102,6 +105,9 @@ def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_bi
 
     refused = call("--tokens", "100M")
     assert refused.returncode == 2 and "--tokens" in refused.stderr.splitlines()[-1], refused.stderr
+    assert not (tmp_path / "out").exists(), "no text of this size has enough tokens"
+    refused = call("--tokens", "60k")
+    assert refused.returncode == 2 and "--tokens" in refused.stderr.splitlines()[-1], refused.stderr
     splits = json.loads((tmp_path / "out" / "corpus" / "corpus.json").read_text())["splits"]
     assert splits["validation"]["tokens"] > 64
     corrected = call("--tokens", "10k", "--only", "report")
@@ -110,7 +116,7 @@ def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_bi
 
 def test_lazy_model_is_rejected_before_files_are_written(root, lazy_binary, tmp_path):
     model = root / "tests/compatibility/v0.1/lazy/model"
-    (tmp_path / "book.txt").write_text("A text.")
+    (tmp_path / "book.txt").write_text("A text. " * 10000)
     command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "200k", "--output", "out"]
     environment = os.environ | {"LAZY_PYTHON": sys.executable}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)

@@ -64,6 +64,21 @@ TEST(SoftcappedLoss, Loss_MatchesDefinition) {
   }
 }
 
+TEST(SoftcappedLoss, LargeVocabulary_IsAccurateInFp32) {
+  constexpr int64_t kLarge = 262144;
+  at::Tensor column = at::full({kLarge}, -1.25);
+  column[0] = 0;
+  const at::Tensor weight = at::stack({column, at::zeros_like(column)}, 1),
+                   hidden = at::tensor({1.0f, 0.0f}).repeat({2, 1});
+  const at::Tensor labels = at::tensor({int64_t{0}, int64_t{7}});
+  const double cap = 30, other = cap * std::tanh(-1.25 / cap);
+  const double sum = std::log1p((kLarge - 1) * std::exp(other));
+  const auto [loss, log_prob, correct] = softcapped_cross_entropy(hidden, weight, labels, cap);
+  EXPECT_NEAR(log_prob[0].item<double>(), -sum, 2e-6);
+  EXPECT_NEAR(log_prob[1].item<double>(), other - sum, 2e-6);
+  EXPECT_NEAR(loss.item<double>(), sum - other / 2, 2e-6);
+}
+
 TEST(SoftcappedLoss, Gradients_MatchFiniteDifferences) {
   SoftcapCase c = softcap_case();
   c.hidden.requires_grad_(true), c.weight.requires_grad_(true);

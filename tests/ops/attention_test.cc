@@ -256,6 +256,40 @@ TEST(AttentionOperator, Backward_ChecksForwardResults) {
               Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), std::string("[2, 4, 3]")}));
 }
 
+// Weights below the smallest normal float16 (2^-14), and below the smallest subnormal one (2^-24). The CPU multiplies
+// fp32 weights with V, so that the output has only its own rounding, in addition to the rounding of exp and lse. A GPU
+// rounds each weight to a multiple of 2^-24 before the product. Every key counts as alive on both. The gradient of V is
+// stored in float16, where it is rounded to the nearest multiple of 2^-24 instead of being flushed to zero.
+TEST(AttentionOperator, TinyElasticWeights_AreNotFlushedInFloat16) {
+  constexpr int64_t kKeys = 20000;
+  at::manual_seed(7);
+  const auto here = [](const at::Tensor& t) { return t.to(test::test_device()); };
+  const at::Tensor q = at::zeros({1, 1, 1, 16}), k = at::randn({1, kKeys, 1, 16});
+  const at::Tensor v = (1000 + 500 * at::randn({1, kKeys, 1, 8})).to(at::kHalf);
+  AttentionOptions options;
+  options.return_stats = true;
+  for (const double tau : {0.0, -0.98, -0.9998}) {  // the weights are (1 + tau) / 20000
+    const auto computed = [&](at::ScalarType type) {
+      const at::Tensor values = here(v).to(type).set_requires_grad(true);
+      const auto parameter = type == at::kDouble ? at::kDouble : at::kFloat;
+      const auto [out, lse, stats] = attention(here(q).to(type), here(k.to(at::kHalf)).to(type), values, {},
+                                               here(at::full({1}, tau, parameter)), options);
+      const at::Tensor gradient = torch::autograd::grad({out.sum()}, {values})[0];
+      return std::tuple(out.detach().to(at::kDouble).cpu(), gradient.to(at::kDouble).cpu(), stats.cpu());
+    };
+    const auto [out, gradient, stats] = computed(at::kHalf);
+    const auto [true_out, true_gradient, true_stats] = computed(at::kDouble);
+    const double weight_error = test::test_device().is_cuda() ? 0x1p-25 : 0,
+                 of_values = v.to(at::kDouble).abs().mean().item<double>();
+    EXPECT_LE((out - true_out).abs().max().item<double>(),
+              0x1p-11 * true_out.abs().max().item<double>() + (0x1p-19 + kKeys * weight_error) * of_values)
+        << tau;
+    EXPECT_LE((gradient - true_gradient).abs().max().item<double>(), 0x1p-25 + 0x1p-19 / kKeys) << tau;
+    EXPECT_TRUE(at::allclose(stats.to(at::kDouble), true_stats.to(at::kDouble), 1e-2, 1e-4))
+        << tau << stats << true_stats;
+  }
+}
+
 TEST(AttentionOperator, SecondDerivative_Throws) {
   const Inputs in = inputs(at::kFloat);
   const at::Tensor out = std::get<0>(attention(in.q, in.k, in.v, in.bias, in.tau, {}));

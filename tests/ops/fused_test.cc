@@ -392,6 +392,34 @@ TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   for (size_t n = 0; n < 2; ++n) EXPECT_LE(error(found[n], expected[n]), rounding) << n;
 }
 
+// Rows of a large vocabulary whose exponentials sum up with a systematic rounding error in a naive fp32 loop (equal
+// terms), and rows with logits of up to 1e4. The logits are exact products, so the only error is the operator's.
+TEST(FusedValues, LinearCrossEntropy_IsAccurateForLargeVocabulariesAndLogits) {
+  constexpr int64_t kVocabulary = 262144;
+  at::manual_seed(11);
+  const at::Tensor spread = here(at::rand({kVocabulary}) * 2 - 1);
+  for (const double scale : {0.0, 0.125, 1.0, 16.0, 8192.0}) {
+    for (const double equal : {0.0, -0.3, -1.2, -5.0}) {
+      at::Tensor logits = spread * scale + equal;
+      logits.slice(0, 0, 1).fill_(scale);
+      const at::Tensor weight = at::stack({logits, at::zeros_like(logits)}, 1).set_requires_grad(true);
+      const at::Tensor hidden = here(at::tensor({1.0f, 0.0f}).repeat({3, 1})).set_requires_grad(true);
+      const at::Tensor labels = here(at::tensor({int64_t{0}, int64_t{1}, kVocabulary - 1}));
+      const auto [loss, log_prob, correct] = linear_cross_entropy(hidden, weight, labels);
+      const at::Tensor all = at::log_softmax(logits.to(at::kDouble), 0), truth = all.index_select(0, labels);
+      const at::Tensor size = truth.abs().clamp_min(1);
+      EXPECT_LE(((log_prob - truth) / size).abs().max().item<double>(), 0x1p-20) << scale << " " << equal;
+      EXPECT_NEAR(loss.item<double>(), -truth.mean().item<double>(), 0x1p-20 * size.max().item<double>());
+      // The gradient of the first column is softmax minus the mean of the labels' one-hot vectors.
+      const at::Tensor found = torch::autograd::grad({loss}, {weight})[0].select(1, 0).to(at::kDouble);
+      at::Tensor expected = all.exp();
+      expected.index_add_(0, labels, at::full({3}, -1 / 3., expected.options()));
+      EXPECT_LE((found - expected).abs().max().item<double>(), 0x1p-23) << scale << " " << equal;
+      EXPECT_LE(std::abs(found.sum().item<double>()), 0x1p-20) << scale << " " << equal;
+    }
+  }
+}
+
 std::vector<at::ScalarType> types() {
   std::vector<at::ScalarType> list{at::kFloat, at::kBFloat16};
   if (kOnGpu) list.push_back(at::kHalf);

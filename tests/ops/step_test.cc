@@ -6,12 +6,12 @@
 
 #include "ops/decode.h"
 #include "ops/device.h"
-#include "ops/few_rows.h"
+#include "ops/kv_cache_write.h"
 #include "ops/pinned_copy.h"
 #include "ops/recorder.h"
 #include "ops/rms_norm.h"
-#include "ops/rope_to_pages.h"
 #include "ops/sample_tokens.h"
+#include "ops/skinny_gemm.h"
 #include "ops/swiglu.h"
 
 namespace lazy::ops {
@@ -47,19 +47,19 @@ TEST_F(StepGpu, ProductWithNorm_MatchesSeparateOperators) {
       for (const int64_t rows : {256, 70, 32, 17, 9, 8, 3, 1}) {
         const at::Tensor x = all.narrow(0, 0, rows), add = additions.narrow(0, 0, rows),
                          normed = rms_norm(x, weight, 1e-5);
-        const FewRowsInput input{.x = x, .norm_weight = weight, .eps = 1e-5};
-        const at::Tensor wide = few_rows_product(input, W, false, true);
+        const SkinnyGemmInput input{.x = x, .norm_weight = weight, .eps = 1e-5};
+        const at::Tensor wide = skinny_gemm(input, W, false, true);
         // Computed in fp32, because the 16-bit product of PyTorch fails with an illegal access under racecheck.
         const at::Tensor expected = at::linear(normed.to(at::kFloat), W.to(at::kFloat));
         EXPECT_LE(step_error(wide, expected), 1e-2);
         const auto halves = expected.to(type).chunk(2, 1);
-        EXPECT_LE(step_error(few_rows_product(input, W, true), swiglu(halves[0], halves[1])), 2e-2);
-        const at::Tensor plain = few_rows_linear(x, W);
+        EXPECT_LE(step_error(skinny_gemm(input, W, true), swiglu(halves[0], halves[1])), 2e-2);
+        const at::Tensor plain = skinny_linear(x, W);
         EXPECT_LE(step_error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
-        EXPECT_TRUE(at::equal(few_rows_product({.x = x, .add = add}, W), plain + add));
+        EXPECT_TRUE(at::equal(skinny_gemm({.x = x, .add = add}, W), plain + add));
         // A tensor that is not aligned to 16 bytes.
         const at::Tensor shifted = at::empty({x.numel() + 3}, x.options()).narrow(0, 3, x.numel()).view(x.sizes());
-        EXPECT_TRUE(at::equal(few_rows_linear(shifted.copy_(x), W), plain));
+        EXPECT_TRUE(at::equal(skinny_linear(shifted.copy_(x), W), plain));
         // The bits of a row must equal the result for the largest number of rows.
         if (!largest.defined()) largest = wide;
         EXPECT_TRUE(at::equal(wide, largest.narrow(0, 0, rows))) << rows << " rows of " << in;
@@ -77,8 +77,8 @@ TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
     for (const auto& [norm, swiglu] : {std::pair{false, false}, {true, false}, {true, true}}) {
       if (swiglu && out % 2 != 0) continue;
       const auto product = [&](int64_t first, int64_t rows) {
-        return few_rows_product({.x = x.narrow(0, first, rows), .norm_weight = norm ? weight : at::Tensor()}, W, swiglu,
-                                true);
+        return skinny_gemm({.x = x.narrow(0, first, rows), .norm_weight = norm ? weight : at::Tensor()}, W, swiglu,
+                           true);
       };
       std::vector<at::Tensor> parts;
       for (int64_t first = 0; first < 256; first += 8) parts.push_back(product(first, 8));
@@ -103,10 +103,10 @@ TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
           for (const bool swiglu : {false, true}) {
             const bool wide = norm && !swiglu;  // otherwise with `add`
             const auto product = [&](int64_t first, int64_t rows) {
-              FewRowsInput input{.x = x.narrow(0, first, rows), .eps = 1e-5};
+              SkinnyGemmInput input{.x = x.narrow(0, first, rows), .eps = 1e-5};
               if (norm) input.norm_weight = weight;
               if (!wide && !swiglu) input.add = add.narrow(0, first, rows);
-              return few_rows_product(input, W, swiglu, wide);
+              return skinny_gemm(input, W, swiglu, wide);
             };
             std::vector<at::Tensor> parts;
             for (int64_t first = 0; first < 64; first += 8) parts.push_back(product(first, 8));
@@ -151,13 +151,13 @@ TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       const at::Tensor W = step_random({all * dim, in}, 5, type, 0.05);
       for (const int64_t rows : {1, 3, 8, 9, 16, 17, 27, 32, 33, 64, 65, 70, 100, 128, 192, 256}) {
-        const FewRowsInput input{.x = step_random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
-        const at::Tensor joint = few_rows_product(input, W).view({rows, 1, all, dim});
+        const SkinnyGemmInput input{.x = step_random({rows, in}, 3, type), .norm_weight = weight, .eps = 1e-5};
+        const at::Tensor joint = skinny_gemm(input, W).view({rows, 1, all, dim});
         for (const int64_t rotary : {dim, dim / 2}) {
           for (const bool interleaved : {false, true}) {
             const PageWrite apart = page_write(joint, kv_heads, rotary, interleaved),
                             at_once = page_write(joint, kv_heads, rotary, interleaved);
-            EXPECT_TRUE(at::equal(few_rows_to_pages(input, W, at_once), rope_to_pages(apart)))
+            EXPECT_TRUE(at::equal(skinny_gemm_kv_cache_write(input, W, at_once), kv_cache_write(apart)))
                 << rows << " rows of " << in << ", " << heads << " heads, interleaved " << interleaved;
             EXPECT_TRUE(at::equal(at_once.keys, apart.keys));
             EXPECT_TRUE(at::equal(at_once.values, apart.values));
@@ -168,11 +168,11 @@ TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
   }
 }
 
-TEST_F(StepGpu, RopeToPages_MatchesRope) {
+TEST_F(StepGpu, KvCacheWrite_MatchesRope) {
   for (const bool interleaved : {false, true}) {
     for (const int64_t rotary : {64, 32}) {
       const PageWrite write = page_write(step_random({5, 1, 12, 64}, 1), 2, rotary, interleaved);
-      const at::Tensor q = rope_to_pages(write);
+      const at::Tensor q = kv_cache_write(write);
       EXPECT_TRUE(at::equal(q, rope(write.q, 10000, 0, write.rope)));
       EXPECT_TRUE(at::equal(write.keys.flatten(0, 1).index_select(0, write.slots),
                             rope(write.k, 10000, 0, write.rope).flatten(0, 1)));
@@ -183,7 +183,7 @@ TEST_F(StepGpu, RopeToPages_MatchesRope) {
 }
 
 // Covers every kind of source, with and without aligned vectors.
-TEST(RopeToPages, Gather_ReturnsKeysAndValuesOfAllSources) {
+TEST(KvCacheWrite, Gather_ReturnsKeysAndValuesOfAllSources) {
   std::vector<int64_t> sources;
   while (sources.size() < 1100)
     sources.insert(sources.end(), {in_pages(40), 2, 0, kZeros, in_pages(7), 4, kZeros, 1, in_pages(40)});
@@ -196,9 +196,9 @@ TEST(RopeToPages, Gather_ReturnsKeysAndValuesOfAllSources) {
       PageWrite apart = write;
       apart.keys = write.keys.clone();
       apart.values = write.values.clone();
-      const at::Tensor q = rope_to_pages(apart);
+      const at::Tensor q = kv_cache_write(apart);
       const auto [found, keys, values] =
-          rope_to_pages_and_gather(write, at::tensor(sources, at::kLong).to(test_device()));
+          kv_cache_write_and_gather(write, at::tensor(sources, at::kLong).to(test_device()));
       EXPECT_TRUE(at::equal(found, q));
       for (size_t n = 0; n < sources.size(); n += 121) {  // covers every kind of source
         const int64_t source = sources[n], place = source < kZeros    ? in_pages(source)
@@ -380,7 +380,7 @@ TEST_F(StepGpu, SampledTokens_MatchCpu) {
 
 // Recorded work reads the contents that its inputs have when it is called.
 TEST(Recorder, RecordedWork_RunsOnEachCall) {
-  if (test_device().is_cuda()) GTEST_SKIP() << "a GPU needs a separate stream: see the tests of DeviceSteps";
+  if (test_device().is_cuda()) GTEST_SKIP() << "a GPU needs a separate stream: see the tests of DecodeRunner";
   const at::Tensor x = at::zeros({3});
   const auto again = make_recorder(test_device())->record([&] { x.add_(1); });
   again();

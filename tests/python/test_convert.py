@@ -208,6 +208,11 @@ def test_other_files_and_architectures_are_rejected(lazy_binary, tmp_path):
     for name in ("text.gguf", "cut.gguf", "missing.gguf"):
         run = convert(lazy_binary, tmp_path / name, tmp_path / "folder")
         assert run.returncode == 2 and len(run.stderr.splitlines()) == 1 and name in run.stderr, run.stderr
+    for size in (100, len(whole) // 2, len(whole) - 40):  # in the header, in the tensors, in the last tensor
+        (tmp_path / "cut.gguf").write_bytes(whole[:size])
+        words = convert(lazy_binary, tmp_path / "cut.gguf", tmp_path / "folder").stderr.replace(",", " ").split()
+        numbers = [int(word) for word in words if word.isdigit()]
+        assert numbers[-1] == size and size < numbers[-2] <= len(whole), words
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder", LAZY_PYTHON="/nowhere/python")
     assert run.returncode == 2 and "Python" in run.stderr
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []

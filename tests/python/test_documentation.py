@@ -37,6 +37,12 @@ def test_tour_of_the_documentation_runs(tmp_path):
     run(["python_md.py"], tmp_path)
 
 
+def test_snippet_of_the_readme_runs(tmp_path):
+    (snippet,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.S | re.M)
+    check = "assert out.shape == q.shape and all(t.grad is not None for t in (q, k, v, bias, tau))"
+    run(["-c", f"{snippet}\n{check}"], tmp_path)
+
+
 def program(beginning):
     """Returns the complete program on the page whose first lines contain `beginning`."""
     blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import typing
+import warnings
 
 import definition
 import lazy_attention
@@ -395,6 +396,25 @@ def test_sdpa_layout_is_rejected(shape, parameters):
     if k.shape[2] != q.shape[2]:
         with pytest.raises(RuntimeError, match=naming("lazy::decode", *names)):
             lazy_attention.decode(q.transpose(1, 2), k, v, lengths, **parameters)
+
+
+def test_sdpa_layout_is_rejected_under_compile():
+    q, k, v = sdpa_layout()
+    compiled = torch.compile(attention, backend="aot_eager")
+    with pytest.raises(
+        RuntimeError, match=naming("lazy::attention", "scaled_dot_product_attention", "transpose(1, 2)")
+    ):
+        compiled(q, k, v, tau=torch.zeros(8))
+
+
+def test_sdpa_layout_without_parameters_emits_a_warning_for_long_sequences():
+    q, k, v = sdpa_layout(kv_heads=8, length=300, key_length=300)
+    with pytest.warns(UserWarning, match=naming("lazy::attention", 300, "heads", "scaled_dot_product_attention")):
+        attention(q, k, v, normalizer="softmax")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        attention(*(t.transpose(1, 2) for t in (q, k, v)), normalizer="softmax")
+        attention(q, k, v, tau=torch.zeros(300))  # the parameters show that these are heads
 
 
 def test_sdpa_layout_with_grouped_heads_emits_a_warning():

@@ -1,4 +1,4 @@
-// The pages of `lazy report` in a real browser (support/browser.h).
+// Renders the pages of `lazy report` in a real browser (support/browser.h).
 #include "support/browser.h"
 
 #include "report/report.h"
@@ -19,7 +19,7 @@ class Browser : public BrowserTest {
   }
 };
 
-TEST_F(Browser, LazyBesideSoftmax) {
+TEST_F(Browser, LazyAndSoftmax) {
   check("pair", {run({}), run({.name = "softmax", .lazy = false, .seed = 2})}, 3 * 2 + 3 + 2 + 4 + 4);
   shoot("pair", 1280, 7400, "-desk");
   shoot("pair", 390, 12800, "-phone");

@@ -13,7 +13,7 @@
 
 namespace lazy::report {
 
-TEST(Format, NumbersForPeople) {
+TEST(Format, Numbers_HaveFixedFormats) {
   EXPECT_EQ(coordinate(12.50), "12.5");
   EXPECT_EQ(coordinate(-0.001), "0");
   EXPECT_EQ(coordinate(100), "100");
@@ -29,7 +29,7 @@ TEST(Format, NumbersForPeople) {
   EXPECT_EQ(grouped(512), "512");
 }
 
-TEST(Scale, TicksAreRoundAndInside) {
+TEST(Scale, Ticks_AreRoundAndInsideTheRange) {
   const auto values = [](const std::vector<Tick>& ticks) {
     std::vector<std::string> labels;
     for (const Tick& tick : ticks) labels.push_back(tick.label);
@@ -56,18 +56,18 @@ TEST(Scale, TicksAreRoundAndInside) {
   EXPECT_EQ(linear_ticks(2, 2, 5).size(), 1u);
 }
 
-TEST(Scale, LogAxisStartsAtZero) {
+TEST(Scale, LogAxis_StartsAtZero) {
   const Scale scale{Scale::Kind::log1p, 0, 255, 10, 110};
   EXPECT_DOUBLE_EQ(scale(0), 10);
   EXPECT_DOUBLE_EQ(scale(255), 110);
-  EXPECT_NEAR(scale(15), 60, 1e-9);  // ln 16 is half of ln 256
+  EXPECT_NEAR(scale(15), 60, 1e-9);  // because ln 16 is half of ln 256
   EXPECT_DOUBLE_EQ(round_up(0.31), 0.4);
   EXPECT_DOUBLE_EQ(round_up(0.6), 0.6);
   EXPECT_DOUBLE_EQ(round_up(0.0), 1);
 }
 
-// The drawing is cut at its edges: a label at the axis' end has to move inwards.
-TEST(Plots, LabelsOfTheXAxisLieInside) {
+// The drawing is clipped at its edges, so a label at the end of the axis must move inwards.
+TEST(Plots, XAxisLabels_StayInsideTheDrawing) {
   const double width = 720;
   DotPlot dots{.rows = {{.name = "softmax", .values = {{0, -0.0025}, {1, 0.0119}}}}};
   Plot curves{.x_low = 0, .x_high = 2e6, .x_ticks = Plot::XTicks::counts};
@@ -84,8 +84,8 @@ TEST(Plots, LabelsOfTheXAxisLieInside) {
   }
 }
 
-// What makes the ramp safe for colour-blind readers and for grey printers: lightness alone orders it.
-TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
+// The ramp is ordered by lightness alone, so it works for color-blind readers and for grayscale printers.
+TEST(Palette, Ramp_IsOrderedByLightnessWithReadableText) {
   for (bool dark : {false, true}) {
     const Rgb ink = dark ? Rgb{0xf1, 0xee, 0xe6} : Rgb{0x22, 0x27, 0x2b},
               inverse = dark ? Rgb{0x15, 0x18, 0x1b} : Rgb{255, 255, 255};
@@ -95,7 +95,7 @@ TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
         const double before = luminance(ramp((i - 1) / double(kRampLevels - 1), dark));
         EXPECT_GT((luminance(color) - before) * (dark ? 1 : -1), 0) << i << (dark ? " dark" : " light");
       }
-      // 3:1 is WCAG's bound for large text and graphics; it holds at the switch and is exceeded elsewhere.
+      // WCAG requires a contrast of 3:1 for large text and graphics.
       EXPECT_GE(contrast(color, plain_text_on(i) ? ink : inverse), 3.0)
           << i << (dark ? " dark" : " light") << hex(color);
     }
@@ -108,14 +108,14 @@ TEST(Palette, LightnessOrdersTheRampAndTextStaysReadable) {
   std::set<std::pair<int, int>> seen;
   for (int i = 0; i < kSeriesColors * kSeriesMarks; ++i) {
     EXPECT_TRUE(seen.emplace(i % kSeriesColors, series_mark(static_cast<size_t>(i))).second)
-        << i << " looks like one before it";
+        << i << " looks like an earlier series";
   }
   EXPECT_EQ(ramp_level(-1), 0);
   EXPECT_EQ(ramp_level(NAN), 0);
   EXPECT_EQ(ramp_level(2), kRampLevels - 1);
 }
 
-TEST(AttentionMap, ReceivedIsTheMeanOverTheQueriesThatSee) {
+TEST(AttentionMap, Received_IsTheMeanOverQueriesThatSeeTheToken) {
   const AttentionMap map{0, 0, {"a", "b", "c"}, {{1}, {0.5, 0.25}, {0.3, 0.2, 0.1}}};
   const auto mean = received(map);
   EXPECT_DOUBLE_EQ(mean[0], (1 + 0.5 + 0.3) / 3);
@@ -123,7 +123,7 @@ TEST(AttentionMap, ReceivedIsTheMeanOverTheQueriesThatSee) {
   EXPECT_DOUBLE_EQ(mean[2], 0.1);
 }
 
-TEST(AttentionMap, TokensAsLabels) {
+TEST(AttentionMap, TokenLabel_ShortensAndEscapesTokens) {
   EXPECT_EQ(token_label(" word", 8), "word");
   EXPECT_EQ(token_label("incomprehensible", 8), "incompre…");
   EXPECT_EQ(token_label("\n\n", 8), "⏎");

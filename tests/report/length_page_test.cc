@@ -12,7 +12,7 @@ namespace lazy::report {
 using testing::HasSubstr;
 using testing::Not;
 
-// Two models; the second falls apart with length. As docs/length.md describes the file.
+// Two models in the format of docs/length.md. The loss of the second model grows strongly with length.
 Json study() {
   return Json::parse(R"({
     "schema": "lazy.length/1", "command": "lazy eval", "date": "2026-01-02", "config": {"lengths": [256, 512, 1024]},
@@ -70,7 +70,7 @@ std::string page_of(const Json& json) {
   return render_lengths(json, "lengths.json", {"lazy eval lazy <soft> --lengths 256,512,1024", "2026-01-02"});
 }
 
-TEST(LengthPage, ShowsEveryTaskAndFetchesNothing) {
+TEST(LengthPage, Page_ShowsEveryTaskAndFetchesNothing) {
   const std::string page = page_of(study());
   for (const char* id : {"models", "wikitext", "lambada_openai", "passkey", "run"})
     EXPECT_THAT(page, HasSubstr(std::string("<section id=\"") + id + "\">"));
@@ -78,16 +78,16 @@ TEST(LengthPage, ShowsEveryTaskAndFetchesNothing) {
   EXPECT_THAT(page, Not(HasSubstr("<soft>")));
   EXPECT_THAT(page, Not(HasSubstr("nan")));
   EXPECT_FALSE(std::regex_search(page, std::regex("https?://|<script|<link|<img|url\\(|@import")));
-  EXPECT_THAT(page, Names({"logarithmic"}));     // 38 to 1000
+  EXPECT_THAT(page, Names({"logarithmic"}));     // the range 38 to 1000 needs a logarithmic axis
   EXPECT_THAT(page, Names({"38.00", "42.00"}));  // the interval of the perplexity per word
   EXPECT_THAT(page, testing::AllOf(Names({99999}), HasSubstr("the text has 5000 tokens")));
   EXPECT_THAT(page, Names({"1.100", "1.400"}));
-  EXPECT_THAT(page, Names({"40.0"}));  // at depth 1
+  EXPECT_THAT(page, Names({"40.0"}));  // the share of exact answers at depth 1
   EXPECT_THAT(page, HasSubstr(">1k</text>"));
-  EXPECT_THAT(page, HasSubstr("class=\"reference\""));  // at 1k the planted key costs something
+  EXPECT_THAT(page, HasSubstr("class=\"reference\""));  // at length 1k the planted key lowers the log-likelihood
 }
 
-TEST(LengthPage, AStudyThatIsBrokenIsNamed) {
+TEST(LengthPage, BrokenFile_IsReportedWithItsField) {
   const auto message = [](const std::function<void(Json&)>& damage) {
     Json json = study();
     damage(json);
@@ -103,7 +103,7 @@ TEST(LengthPage, AStudyThatIsBrokenIsNamed) {
               Names({"results.wikitext.models[0].lengths[0].length"}));
 }
 
-TEST(LengthPage, TicksOfLengthsAndOfLogarithms) {
+TEST(LengthPage, Ticks_OfLengthAndLogAxes) {
   const auto labels = [](const std::vector<Tick>& ticks) {
     std::string text;
     for (const Tick& tick : ticks) text += tick.label + " ";

@@ -1,4 +1,4 @@
-// The map browser: every choice shows its own part, without script; compact maps colour the cells that they should.
+// The map browser shows the selected part without scripts, and compact maps color the expected cells.
 #include "report/heat_map.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ size_t count(const std::string& text, const std::string& words) {
   return found;
 }
 
-TEST(MapBrowser, AnInputALabelAndAPartForEveryPlace) {
+TEST(MapBrowser, EveryPosition_HasInputLabelAndPart) {
   const std::string html = map_browser("m", {numbered("layer", 3, 0), {"head", {"2", "5"}}}, [](size_t a, size_t b) {
     return "[" + std::to_string(a) + std::to_string(b) + "]";
   });
@@ -36,19 +36,19 @@ TEST(MapBrowser, AnInputALabelAndAPartForEveryPlace) {
   for (const char* part : {"[00]", "[01]", "[10]", "[11]", "[20]", "[21]"}) EXPECT_EQ(count(html, part), 1u);
   EXPECT_EQ(count(html, "class=\"part part0-"), 3u);
   EXPECT_EQ(count(html, "class=\"part part1-"), 6u);
-  EXPECT_LT(html.find("<input"), html.find("class=\"stage\"")) << "what ~ reaches comes after";
+  EXPECT_LT(html.find("<input"), html.find("class=\"stage\"")) << "the CSS selector ~ only matches later siblings";
 }
 
-TEST(MapBrowser, OneAxis) {
+TEST(MapBrowser, OneAxis_NeedsNoSecondSelector) {
   const std::string html =
       map_browser("x", {numbered("step", 2, 1)}, [](size_t a, size_t) { return std::to_string(a) + "!"; });
   EXPECT_EQ(count(html, "0!") + count(html, "1!"), 2u);
   EXPECT_EQ(count(html, "part1-"), 0u);
 }
 
-TEST(CompactMap, CellsOfOneColourAreOnePiece) {
+TEST(CompactMap, NeighborsOfEqualColor_AreMerged) {
   AttentionMap map;
-  map.weights = {{1, 9, 9}, {0, 1, 9}, {0.25, 0.25, 0.5}};  // above the diagonal nothing is drawn
+  map.weights = {{1, 9, 9}, {0, 1, 9}, {0.25, 0.25, 0.5}};  // values above the diagonal are not drawn
   const std::string svg = draw_compact(map);
   const std::string full = "class=\"q" + std::to_string(ramp_level(1)) + "\"",
                     quarter = "class=\"q" + std::to_string(ramp_level(0.5)) + "\"";
@@ -58,12 +58,12 @@ TEST(CompactMap, CellsOfOneColourAreOnePiece) {
     const size_t at = svg.find("d=\"", svg.find(colour));
     return svg.substr(at, svg.find('"', at + 3) - at);
   };
-  EXPECT_EQ(count(path_of(full), "M"), 2u) << "two cells of full weight, apart";
-  EXPECT_EQ(count(path_of(quarter), "M"), 1u) << "two neighbours are one piece";
+  EXPECT_EQ(count(path_of(full), "M"), 2u) << "two separate cells of full weight";
+  EXPECT_EQ(count(path_of(quarter), "M"), 1u) << "two neighboring cells form one rectangle";
   EXPECT_EQ(count(svg, "<path"), 3u);
 }
 
-TEST(CompactMap, ManyMapsOfARunAreChosenFrom) {
+TEST(CompactMap, ManyMaps_AreShownWithSelector) {
   RunData run;
   run.name = "run";
   run.sinks.emplace();

@@ -34,7 +34,7 @@ class Page : public testing::Test {
   RunData softmax() { return run({.name = "softmax", .lazy = false, .seed = 2}); }
 };
 
-TEST_F(Page, ThePairHasEverySection) {
+TEST_F(Page, TwoRuns_HaveEverySection) {
   const std::string page = render({softmax(), lazy()}, {"lazy report runs/lazy runs/softmax", "2026-01-02"});
   for (const char* id :
        {"curves", "layers", "results", "weights", "offsets", "distance-bias", "maps", "samples", "run"}) {
@@ -43,11 +43,11 @@ TEST_F(Page, ThePairHasEverySection) {
   EXPECT_THAT(page, HasSubstr("lazy report runs/lazy runs/softmax"));
   EXPECT_THAT(page, HasSubstr("the &lt;first&gt; alternative"));  // text is escaped
   EXPECT_THAT(page, Not(HasSubstr("nan")));
-  // Nothing is fetched: no address appears in the page at all.
+  // The page fetches nothing: it contains no address.
   EXPECT_FALSE(std::regex_search(page, std::regex("https?://|<script|<link|<img|url\\(|@import")));
 }
 
-TEST_F(Page, LayersHaveTheirCurves) {
+TEST_F(Page, LayerSection_HasOneCurvePerLayer) {
   const RunData deep = run({.layers = 24});
   ASSERT_EQ(deep.by_layer.at("tau_mean").size(), 24u);
   ASSERT_EQ(deep.by_layer.at("tau_mean")[3].size(), 10u);
@@ -61,11 +61,11 @@ TEST_F(Page, LayersHaveTheirCurves) {
   const std::string page = render({deep}, {});
   EXPECT_EQ(count_in_layers(page, "<span class=\"run\">"), static_cast<size_t>(kSeriesColors)) << "of 24 layers";
   EXPECT_EQ(count_in_layers(page, " 23</span>"), 1u) << "the last layer";
-  // A panel per measure: softmax has no offsets.
+  // Each measure has one panel; softmax has no offsets.
   const RunData plain = softmax();
   EXPECT_FALSE(plain.by_layer.contains("tau_mean"));
   EXPECT_EQ(count_in_layers(page, "class=\"panel\""), deep.by_layer.size());
-  // What is equal in all layers at all steps is written instead: softmax releases nothing.
+  // A measure that is equal in all layers and steps is printed as text instead: softmax has no released mass.
   size_t varying = 0;
   for (const auto& [name, curves] : plain.by_layer) {
     const bool flat = std::all_of(curves.begin(), curves.end(), [&](const Curve2d& curve) {
@@ -78,12 +78,12 @@ TEST_F(Page, LayersHaveTheirCurves) {
   EXPECT_EQ(count_in_layers(render({plain}, {}), "class=\"panel\""), varying);
 }
 
-// A lock held on .lock is what tells a running run from one that was killed.
-TEST_F(Page, ARunUnderWaySaysSo) {
+// A running run is distinguished from a killed run by the lock on .lock.
+TEST_F(Page, RunningRun_ReportsItsStatus) {
   const fs::path folder = write_synthetic_run(folder_, {});
   EXPECT_EQ(status_text(load_run(folder)), "");  // 1000 steps of 1000
   std::ofstream(folder / "config.toml") << "[training]\nsteps = 3000\n";
-  EXPECT_EQ(load_run(folder).state, RunData::State::unknown);  // nothing says who trained it
+  EXPECT_EQ(load_run(folder).state, RunData::State::unknown);  // without a lock file the state is unknown
   std::ofstream(folder / ".lock").close();
   EXPECT_THAT(status_text(load_run(folder)), Names({1000, 3000, (folder / "config.toml").string(), "--resume"}));
   const int fd = ::open((folder / ".lock").c_str(), O_RDWR);
@@ -95,14 +95,14 @@ TEST_F(Page, ARunUnderWaySaysSo) {
   ::close(fd);
 }
 
-TEST_F(Page, TheHeadlineIsComputed) {
+TEST_F(Page, Headline_IsComputedFromRuns) {
   RunData a = lazy(), b = softmax();
   a.bits_per_byte = 1.8;
   b.bits_per_byte = 1.836;
   Headline head = headline({a, b});
   EXPECT_THAT(head.title, Names({"softmax", "1.800", "1.836", "bits"}));
   EXPECT_THAT(head.detail, Names({"0.036", "better", "2.0", percent(b.sinks->overall.sink_ratio)}));
-  EXPECT_THAT(head.detail, Names({"55M"}));  // a study of 55M parameters tells how an early lead shrinks
+  EXPECT_THAT(head.detail, Names({"55M"}));  // the text cites 55M-parameter runs whose early lead shrank
   a.sinks->length = b.sinks->length = 64;    // H_64 = 4.7439
   a.sinks->bos = b.sinks->bos = true;
   const std::string with_bos = headline({a, b}).detail;
@@ -126,7 +126,7 @@ TEST_F(Page, TheHeadlineIsComputed) {
   EXPECT_THAT(headline({a, b, c}).title, Names({3, "lazy", "3.673"}));
 }
 
-TEST_F(Page, BenchmarksAndLengthsHaveARowARun) {
+TEST_F(Page, BenchmarkAndLengthTables_HaveOneRowPerRun) {
   const auto with = [&](const std::string& name, double hellaswag) {
     const fs::path folder = write_synthetic_run(folder_, {.name = name});
     Json eval = load_json(folder / "eval.json");
@@ -154,7 +154,7 @@ TEST_F(Page, BenchmarksAndLengthsHaveARowARun) {
   EXPECT_THAT(error_of([&] { load_run(folder); }), Names({"lengths.json", "results.heldout.models"}));
 }
 
-TEST_F(Page, ManyRunsHaveARowEach) {
+TEST_F(Page, ManyRuns_AreShownAsRows) {
   std::vector<RunData> runs;
   for (const char* name : {"a", "b", "c", "d", "e", "f"}) runs.push_back(run({.name = name}));
   EXPECT_THAT(render(runs, {}), HasSubstr("<table class=\"results\">"));
@@ -165,7 +165,7 @@ TEST_F(Page, ManyRunsHaveARowEach) {
   EXPECT_THAT(page, HasSubstr("<td class=\"best\">1.2500</td>"));
 }
 
-TEST_F(Page, MissingPartsAreLeftOutWithANote) {
+TEST_F(Page, MissingFiles_AreOmittedWithNote) {
   for (const char* file : {"eval.json", "sinks.json", "samples.json", "log.jsonl", "config.toml"}) {
     const fs::path folder = write_synthetic_run(folder_, {.name = "partial"});
     fs::remove(folder / file);
@@ -179,11 +179,11 @@ TEST_F(Page, MissingPartsAreLeftOutWithANote) {
   write_file_atomic(folder / "log.jsonl",
                     "{\"step\":1,\"tokens\":10,\"loss_metrics/global_avg_loss\":9.5}\n{\"step\":2,");
   const RunData run = load_run(folder);
-  EXPECT_EQ(run.train_loss.size(), 1u);  // the line under way is passed over
+  EXPECT_EQ(run.train_loss.size(), 1u);  // the incomplete last line is skipped
   EXPECT_THAT(render({run}, {}), HasSubstr("only_log"));
 }
 
-TEST_F(Page, BrokenPartsNameFileLineAndField) {
+TEST_F(Page, BrokenFiles_NameFileLineAndField) {
   const fs::path folder = write_synthetic_run(folder_, {.name = "broken"});
   const auto error_with = [&](const char* file, const std::string& text) {
     const std::string former = read_file(folder / file);
@@ -214,7 +214,7 @@ TEST_F(Page, BrokenPartsNameFileLineAndField) {
               Names({(folder_ / "empty").string(), "config.toml", "run.json", "log.jsonl"}));
 }
 
-TEST_F(Page, ALossThatIsNotANumberIsShownAsAGap) {
+TEST_F(Page, NanLoss_IsDrawnAsGap) {
   RunData run = lazy();
   for (auto& [tokens, loss] : run.train_loss) loss = tokens > 1e6 ? NAN : loss;
   run.heldout_loss = NAN;
@@ -224,7 +224,7 @@ TEST_F(Page, ALossThatIsNotANumberIsShownAsAGap) {
   EXPECT_THAT(page, Not(HasSubstr(">nan<")));
 }
 
-TEST_F(Page, EqualNamesAreToldApartByFolder) {
+TEST_F(Page, EqualNames_AreReplacedByFolders) {
   fs::create_directories(folder_ / "other");
   RunData a = lazy(), b = load_run(write_synthetic_run(folder_ / "other", {.name = "lazy"}));
   const std::string page = render({a, b}, {});

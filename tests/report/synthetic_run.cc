@@ -77,7 +77,7 @@ Json sinks(const SyntheticRun& what, Random* random) {
   json["command"] =
       "lazy sinks runs/" + what.name + "/model --text perldoc.txt --json runs/" + what.name + "/sinks.json";
   const std::vector<std::string> words = split(
-      "▁The ▁first ▁element ▁of ▁the ▁array ▁is ▁re turned ▁by ▁shift , ▁which ▁short ens ▁the ▁array ▁by ▁1 "
+      "▁The ▁first ▁element ▁of ▁the ▁array ▁is ▁re moved ▁by ▁shift , ▁which ▁short ens ▁the ▁array ▁by ▁1 "
       "▁and ▁moves ▁everything ▁down .",
       ' ');
   for (int layer : {0, what.layers - 1}) {

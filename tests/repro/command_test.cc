@@ -1,4 +1,4 @@
-// What `lazy repro` says: lists, plans, and one line for each mistake.
+// Tests the output of `lazy repro`: lists, plans, and one error line per mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ std::pair<int, std::string> lazy(const std::string& arguments) {
   return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
-TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
+TEST(ReproCommand, List_NamesEveryRecipeWithItsCost) {
   const auto [code, printed] = lazy("repro list --json");
   ASSERT_EQ(code, 0) << printed;
   const Json list = Json::parse(printed);
@@ -33,8 +33,8 @@ TEST(ReproCommand, ListsEveryRecipeWithItsCost) {
   EXPECT_THAT(lazy("repro list").second, HasSubstr("| fig6 | "));
 }
 
-// `lazy repro list` says at which scale a recipe was run last, from the records below --output.
-TEST(ReproCommand, ListsTheLastRunOfEachRecipe) {
+// `lazy repro list` shows the scale of the last run of a recipe, taken from the records below --output.
+TEST(ReproCommand, List_ShowsTheLastRunOfEachRecipe) {
   const fs::path output = fs::path(testing::TempDir()) / ("repro_last_" + std::to_string(::getpid()));
   const auto write = [&](const char* scale, int seeds, const char* finished) {
     const fs::path step = output / scale / "steps/lazy-1";
@@ -56,8 +56,8 @@ TEST(ReproCommand, ListsTheLastRunOfEachRecipe) {
   fs::remove_all(output);
 }
 
-// A recipe of one's own is a file; a mistake in it is one line that names the place.
-TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
+// A user can pass a recipe as a file. A mistake in the file gives one error line that names the position.
+TEST(ReproCommand, UserRecipeFile_IsReadAndChecked) {
   const fs::path file = fs::path(testing::TempDir()) / ("own_" + std::to_string(::getpid()) + ".toml");
   const std::string good =
       "[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\", \"softmax\"]\n[[step]]\nkind = \"heldout\"\n"
@@ -94,13 +94,13 @@ TEST(ReproCommand, ReadsARecipeOfOnesOwn) {
   fs::remove(file);
 }
 
-TEST(ReproCommand, BadInputIsNamed) {
+TEST(ReproCommand, BadInput_IsNamedInTheError) {
   const auto names = [](const std::string& arguments, std::initializer_list<Token> tokens) {
     const auto [code, printed] = lazy("repro " + arguments);
     EXPECT_EQ(code, 2) << printed;
     EXPECT_THAT(printed, Names(tokens)) << arguments;
   };
-  names("fig44", {"fig44", "'fig4'"});  // quoted: the one that is meant, not the list of all
+  names("fig44", {"fig44", "'fig4'"});  // the suggestion is quoted; the list of all names is not
   names("fig6 --scale huge", {"--scale", "tiny", "small", "paper", "huge"});
   names("fig6 --scale small", {"--scale", "small", "--corpus", "DIR"});
   names("fig6 --corpus nowhere --output build/repro-test", {"--corpus", "nowhere"});
@@ -113,7 +113,7 @@ TEST(ReproCommand, BadInputIsNamed) {
   names("fig6 --text nowhere.txt --output build/repro-test", {"nowhere.txt"});
 }
 
-TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
+TEST(ReproCommand, DryRun_NamesStepsAndWritesNothing) {
   const fs::path output = fs::path(testing::TempDir()) / ("repro_dry_" + std::to_string(::getpid()));
   const auto [code, printed] = lazy("repro table1 --scale paper --dry-run --corpus corpus --output " + output.string());
   EXPECT_EQ(code, 0) << printed;
@@ -121,7 +121,7 @@ TEST(ReproCommand, ADryRunNamesStepsAndLeavesNothing) {
   EXPECT_FALSE(fs::exists(output));
 }
 
-TEST(ReproCommand, ADryRunOfAPartOfThePlan) {
+TEST(ReproCommand, DryRun_OfPartOfThePlan) {
   const auto steps = [](const std::string& only) {
     const auto [code, printed] = lazy("repro parity --scale small --seeds 2 --dry-run --json --corpus nowhere" + only);
     EXPECT_EQ(code, 0) << printed;

@@ -1,4 +1,4 @@
-// The measures of learned distance biases, on curves whose answer is known.
+// Tests the measures of learned distance biases on curves with known answers.
 #include "repro/distance_bias.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,8 @@
 namespace lazy::repro {
 namespace {
 
-// A pattern with known answers: positive at once, a dip at distance 5, back to nearly zero, nothing far away.
+// A curve that shows inhibition of return: positive at distances 0 and 1, negative from 2 to 10 (minimum), nearly zero
+// at 100 and zero beyond.
 BiasCurve inhibited() {
   BiasCurve c(512, 0.0);
   c[0] = 1;
@@ -20,7 +21,7 @@ BiasCurve inhibited() {
   return c;
 }
 
-TEST(BiasCurves, InhibitionOfReturnByItsFourConditions) {
+TEST(BiasCurves, InhibitionOfReturn_NeedsAllFourConditions) {
   const InhibitionOfReturn r = inhibition_of_return(inhibited());
   EXPECT_TRUE(r.holds);
   EXPECT_DOUBLE_EQ(r.first, 0.75);
@@ -50,17 +51,17 @@ TEST(BiasCurves, InhibitionOfReturnByItsFourConditions) {
   EXPECT_THROW(inhibition_of_return(BiasCurve(101, 1.0)), Error);
 }
 
-TEST(BiasCurves, TheEffectiveRangeIsTheLastDistanceAboveFivePercent) {
+TEST(BiasCurves, EffectiveRange_IsTheLastDistanceAboveFivePercent) {
   BiasCurve c(300, 0.0);
   c[0] = -2;
-  c[40] = 0.11;  // above 5 % of 2
-  c[200] = 0.1;  // not above
+  c[40] = 0.11;  // above 5 % of the maximum 2
+  c[200] = 0.1;  // equal to 5 % of the maximum, so not above
   EXPECT_EQ(effective_range(c), 40);
   EXPECT_EQ(effective_range(BiasCurve(10, 0.0)), 0);
   EXPECT_EQ(effective_range(BiasCurve(10, -1.0)), 9);
 }
 
-TEST(BiasCurves, SlopeAndMeans) {
+TEST(BiasCurves, SlopeAndMeans_MatchALine) {
   BiasCurve line(200);
   for (size_t d = 0; d < 200; ++d) line[d] = 3 - 0.5 * static_cast<double>(d);
   EXPECT_NEAR(slope(line, 100), -0.5, 1e-12);

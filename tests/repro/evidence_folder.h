@@ -1,5 +1,5 @@
-// A folder with the tiny corpus, WikiText and LAMBADA of a few lines, and a protocol of ten steps a run; removed at the
-// end.
+// A temporary folder with the tiny corpus, a few lines of WikiText and LAMBADA, and a protocol whose runs have ten
+// steps.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>

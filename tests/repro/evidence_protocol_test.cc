@@ -1,4 +1,4 @@
-// The protocol of `lazy repro evidence` as data: what is read, in which order it runs, what a mistake says.
+// Tests the protocol of `lazy repro evidence` as data: its contents, the order of its runs, and errors for mistakes.
 #include "repro/evidence/protocol.h"
 
 #include <ATen/ATen.h>
@@ -31,7 +31,7 @@ std::string changed(std::string text, const std::string& from, const std::string
   return text.replace(at, from.size(), to);
 }
 
-TEST(EvidenceProtocol, IsReadAndRunsInOrder) {
+TEST(EvidenceProtocol, Protocol_IsReadAndRunsInOrder) {
   const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
   EXPECT_EQ(p.version, 3);
   EXPECT_EQ(p.curve_points, 4);
@@ -41,10 +41,11 @@ TEST(EvidenceProtocol, IsReadAndRunsInOrder) {
   EXPECT_THAT(ids(runs),
               ElementsAre("A.softmax.seed1", "A.lazy.seed1", "A.softmax.seed2", "A.lazy.seed2", "S.lazy.seed1"));
   EXPECT_EQ(runs[3].overrides.back(), "training.seed=43");
-  EXPECT_EQ(runs[3].overrides[runs[3].overrides.size() - 2], "model.rope_theta=150000") << "a cell's come last";
+  EXPECT_EQ(runs[3].overrides[runs[3].overrides.size() - 2], "model.rope_theta=150000")
+      << "the overrides of a cell come last";
 }
 
-TEST(EvidenceProtocol, ExploratoryCellsComeLastOfAll) {
+TEST(EvidenceProtocol, ExploratoryCells_RunLast) {
   const Protocol p = read_protocol(changed(kTinyProtocol, "cells = [\"softmax\", \"lazy\"]",
                                            "cells = [\"softmax\", \"lazy\"]\nexploratory = [\"softmax\"]"),
                                    "tiny.toml");
@@ -53,7 +54,7 @@ TEST(EvidenceProtocol, ExploratoryCellsComeLastOfAll) {
   EXPECT_TRUE(p.runs().back().exploratory);
 }
 
-TEST(EvidenceProtocol, MistakesAreNamed) {
+TEST(EvidenceProtocol, Mistakes_AreNamedInTheError) {
   const auto names = [](const char* from, const char* to, std::initializer_list<Token> tokens) {
     EXPECT_THAT(error_of([&] { read_protocol(changed(kTinyProtocol, from, to), "tiny.toml"); }), Names(tokens)) << to;
   };
@@ -71,7 +72,7 @@ TEST(EvidenceProtocol, MistakesAreNamed) {
   names("snapshot_every = 640", "condition = \"softmax\"", {"S.condition", "lazy", "softmax"});
 }
 
-TEST(EvidenceProtocol, RunsAreSelectedByName) {
+TEST(EvidenceProtocol, Runs_AreSelectedByName) {
   const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
   EXPECT_THAT(ids(selected_runs(p, {"S"}, {})), ElementsAre("S.lazy.seed1"));
   EXPECT_THAT(ids(selected_runs(p, {}, {"lazy.seed1"})), ElementsAre("A.lazy.seed1", "S.lazy.seed1"));
@@ -83,8 +84,8 @@ TEST(EvidenceProtocol, RunsAreSelectedByName) {
   EXPECT_THAT(error_of([&] { selected_runs(p, {"S"}, {"softmax.seed1"}); }), Names({"--only", "S", "softmax.seed1"}));
 }
 
-// The built-in protocol: what it promises about every run's configuration.
-TEST(EvidenceProtocol, TheBuiltInOneTrainsWhatItSays) {
+// Checks the configuration of every run of the embedded protocol.
+TEST(EvidenceProtocol, EmbeddedProtocol_HasExpectedConfigurations) {
   const Protocol p = embedded_protocol();
   const TemporaryFolder configs;
   write_configs(configs.path);
@@ -120,22 +121,22 @@ TEST(EvidenceProtocol, TheBuiltInOneTrainsWhatItSays) {
                                   c.model.positions.rope_base));
     EXPECT_EQ(run.tokens, 200'000'000);
   }
-  EXPECT_EQ(cells_of_b.size(), 8u) << "a whole 2 x 2 x 2 design";
+  EXPECT_EQ(cells_of_b.size(), 8u) << "a complete 2 x 2 x 2 design";
   EXPECT_EQ(runs_of.at("B"), 24);
   EXPECT_EQ(runs_of.at("E"), 4);
   EXPECT_EQ(runs_of.at("D"), 15);
   EXPECT_EQ(runs_of.at("C"), 9);
   const auto order = ids(p.runs());
   EXPECT_EQ(order.front(), "B.softmax.seed1");
-  EXPECT_EQ(order.at(8), "B.softmax.seed2") << "seed by seed";
+  EXPECT_EQ(order.at(8), "B.softmax.seed2") << "runs are ordered by seed";
   EXPECT_EQ(order.at(24), "E.softmax.seed1");
   EXPECT_EQ(order.at(28).substr(0, 2), "D.");
   EXPECT_EQ(order.at(37).substr(0, 2), "C.");
   EXPECT_EQ(order.back(), "D.entmax15.seed3");
 }
 
-// Cells of one seed are a pair: all initial weights that they have in common are equal.
-TEST(EvidenceProtocol, CellsOfASeedShareTheirInitialWeights) {
+// Cells with the same seed are compared as pairs: all initial weights that they have in common are equal.
+TEST(EvidenceProtocol, CellsOfOneSeed_ShareInitialWeights) {
   const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
   const TemporaryFolder configs;
   write_configs(configs.path);
@@ -159,13 +160,13 @@ TEST(EvidenceProtocol, CellsOfASeedShareTheirInitialWeights) {
     return equal;
   };
   EXPECT_TRUE(shared_equal(model_of(0), model_of(1)));
-  EXPECT_FALSE(shared_equal(model_of(0), model_of(3))) << "another seed";
+  EXPECT_FALSE(shared_equal(model_of(0), model_of(3))) << "a different seed";
   EXPECT_FALSE(shared_equal(model_of(0), model_of(1, {"model.distance_bias_init_apart=false"})))
-      << "one stream for all: biases shift what follows";
+      << "with a single random stream the biases shift all later weights";
   const at::Tensor apart = model_of(1).distance_bias(1),
                    together = model_of(1, {"model.distance_bias_init_apart=false"}).distance_bias(1);
   EXPECT_NEAR(apart.std().item<double>(), together.std().item<double>(), 5e-4);
-  EXPECT_FALSE(at::equal(model_of(1).distance_bias(0), apart)) << "every layer has its own";
+  EXPECT_FALSE(at::equal(model_of(1).distance_bias(0), apart)) << "every layer has different biases";
 }
 
 }  // namespace

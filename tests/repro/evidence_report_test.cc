@@ -1,4 +1,4 @@
-// The claims of the evidence and their verdicts, from synthetic records whose statistics are computed by hand.
+// Tests the claims of the evidence and their verdicts on synthetic records whose statistics are computed by hand.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
 
-// s: softmax, e: elastic, b: with bias, r: with the larger base.
+// Names of cells: s: softmax, e: elastic; b: with distance bias, r: with the larger RoPE base.
 constexpr const char* kProtocol = R"(
 [protocol]
 version = 1
@@ -78,7 +78,7 @@ over = ["e"]
 under = ["s"]
 )";
 
-// One primary claim, x.
+// A claims file with one primary claim, x.
 std::string claim(const std::string& keys) {
   return std::string(
              "[report]\nparameters = \"55M\"\nclaims = [\"x\"]\n[x]\ntext = \"t\"\nrule = \"r\"\nprimary = true\n"
@@ -118,7 +118,7 @@ class EvidenceReport : public testing::Test {
     }
     FAIL() << id;
   }
-  // Seeds 1, 2, ... of one cell of B.
+  // Records values of one cell of block B for seeds 1, 2, ...
   void seeds(const std::string& cell, const std::vector<double>& values) const {
     for (size_t i = 0; i < values.size(); ++i) record(fmt::format("B.{}.seed{}", cell, i + 1), values[i]);
   }
@@ -126,7 +126,7 @@ class EvidenceReport : public testing::Test {
     return judge_claims(read_claims(claim(keys), "claims.toml", protocol_), protocol_, read_records(path_, protocol_))
         .at(0);
   }
-  // All cells of B for a seed, of an additive model with signs -1 and 1: level, effects, interactions.
+  // Records all cells of B for one seed, from an additive model with signs -1 and 1: level, main effects, interactions.
   void design(int64_t seed, double normalizer) const {
     for (const std::string cell : {"s", "sb", "sr", "sbr", "e", "eb", "er", "ebr"}) {
       const double n = cell[0] == 'e' ? 1 : -1, b = cell.find('b') != std::string::npos ? 1 : -1,
@@ -137,9 +137,10 @@ class EvidenceReport : public testing::Test {
   }
 };
 
-// Differences -0.03, -0.04, -0.05: mean -0.04, standard error 0.01 / sqrt(3) = 0.0057735, t(0.975, 2) = 4.302653, half
-// an interval 0.0248414; t = 6.928203, and with two degrees of freedom p = 1 - t / sqrt(2 + t^2) = 0.0202041.
-TEST_F(EvidenceReport, APairedDifferenceOverThreeSeeds) {
+// The differences -0.03, -0.04, -0.05 have mean -0.04, standard error 0.01 / sqrt(3) = 0.0057735 and t(0.975, 2) =
+// 4.302653, so half of the interval is 0.0248414. t = 6.928203, and with two degrees of freedom p = 1 - t / sqrt(2 +
+// t^2) = 0.0202041.
+TEST_F(EvidenceReport, PairedDifference_OverThreeSeeds) {
   seeds("s", {3, 4, 5});
   seeds("e", {2.97, 3.96, 4.95});
   const ClaimVerdict v = verdict(std::string(kDifference) + "bound = 0\n");
@@ -156,7 +157,7 @@ TEST_F(EvidenceReport, APairedDifferenceOverThreeSeeds) {
   EXPECT_EQ(verdict(std::string(kDifference) + "bound = 0\nequal_within = 0.064\n").verdict, Verdict::reproduced);
 }
 
-TEST_F(EvidenceReport, AShareOfARise) {
+TEST_F(EvidenceReport, Difference_WithFromAndFactor) {
   record("B.s.seed1", 4, Json::object(), 3);    // rises by 1
   record("B.e.seed1", 3.7, Json::object(), 3);  // 0.7 - 0.75 * 1
   record("B.s.seed2", 5, Json::object(), 3);    // rises by 2
@@ -166,7 +167,7 @@ TEST_F(EvidenceReport, AShareOfARise) {
   EXPECT_EQ(v.verdict, Verdict::open);
 }
 
-TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
+TEST_F(EvidenceReport, RatioOfMeans_IsMissingUntilAllCellsAreRecorded) {
   const char* ratio =
       "form = \"ratio\"\nover = [\"e\", \"eb\"]\nunder = [\"s\", \"sb\"]\nside = \"below\"\nbound = 0.25\n";
   EXPECT_EQ(verdict(ratio).verdict, Verdict::missing);
@@ -176,7 +177,7 @@ TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
   seeds("e", {0.01});
   seeds("eb", {0.03});
   EXPECT_EQ(verdict(ratio).verdict, Verdict::missing);
-  EXPECT_NE(verdict(ratio).note, without_runs) << "one cell lacks a run";
+  EXPECT_NE(verdict(ratio).note, without_runs) << "one cell has no record";
   seeds("sb", {0.3});
   const ClaimVerdict v = verdict(ratio);
   EXPECT_NEAR(v.effect.value, 0.1, 1e-9);  // 0.02 / 0.2
@@ -185,7 +186,7 @@ TEST_F(EvidenceReport, ARatioOfMeansAndWhatIsMissing) {
   EXPECT_EQ(v.effect.by_unit.size(), 1u);
 }
 
-TEST_F(EvidenceReport, ARatioAcrossBlocks) {
+TEST_F(EvidenceReport, Ratio_AcrossBlocks) {
   record("B.e.seed2", 0.5);
   record("D.s.seed2", 1.5);
   EvidenceClaims claims = read_claims(
@@ -194,8 +195,8 @@ TEST_F(EvidenceReport, ARatioAcrossBlocks) {
   EXPECT_NEAR(judge_claims(claims, protocol_, read_records(path_, protocol_)).at(0).effect.value, 1.0 / 3, 1e-9);
 }
 
-// A contrast is twice the coefficient of its signs.
-TEST_F(EvidenceReport, EffectsAndInteractionsOfTheDesign) {
+// A contrast equals twice the coefficient of its signs.
+TEST_F(EvidenceReport, Contrasts_GiveEffectsAndInteractions) {
   design(1, 1);
   design(2, 1);
   record("B.s.seed3", 1);  // an incomplete seed
@@ -214,14 +215,14 @@ TEST_F(EvidenceReport, EffectsAndInteractionsOfTheDesign) {
   effect({"normalizer", "bias", "base"}, 0.0625);
 }
 
-// Main effects -0.06, -0.08, -0.10: t = 0.08 / (0.02 / sqrt(3)) = 6.928203, p = 0.0202041.
-TEST_F(EvidenceReport, TheSignHoldsInAnotherBlock) {
+// The main effects are -0.06, -0.08, -0.10: t = 0.08 / (0.02 / sqrt(3)) = 6.928203, p = 0.0202041.
+TEST_F(EvidenceReport, SignCondition_UsesAnotherBlock) {
   const char* effect =
       "form = \"effect\"\nfactors = [\"normalizer\"]\nside = \"below\"\nbound = 0\n"
       "sign_block = \"E\"\nsign_over = [\"e\"]\nsign_under = [\"s\"]\n";
   for (const auto& [seed, coefficient] : {std::pair{1, -0.03}, std::pair{2, -0.04}, std::pair{3, -0.05}})
     design(seed, coefficient);
-  EXPECT_EQ(verdict(effect).verdict, Verdict::open) << "E is not recorded";
+  EXPECT_EQ(verdict(effect).verdict, Verdict::open) << "block E is not recorded";
   record("E.s.seed1", 3);
   record("E.e.seed1", 2.99);
   record("E.s.seed2", 3);
@@ -233,8 +234,9 @@ TEST_F(EvidenceReport, TheSignHoldsInAnotherBlock) {
   EXPECT_THAT(verdict(effect).note, Names({1, 2, "E"}));
 }
 
-// 0.001, 0.002, 0.003: mean 0.002, half an interval 0.00248414; against 0.005 t = 5.196152, p = 0.0350987.
-TEST_F(EvidenceReport, ABoundWithoutAnUpwardSlope) {
+// The values 0.001, 0.002, 0.003 have mean 0.002, and half of the interval is 0.00248414; for the bound 0.005 t =
+// 5.196152 and p = 0.0350987.
+TEST_F(EvidenceReport, Bound_NeedsNoUpwardSlope) {
   const char* bound =
       "form = \"bound\"\nover = [\"e\"]\nside = \"below\"\nbound = 0.005\n"
       "slope_block = \"E\"\nslope_cells = [\"e\"]\nslope_measure = \"v\"\n";
@@ -242,7 +244,7 @@ TEST_F(EvidenceReport, ABoundWithoutAnUpwardSlope) {
     return Json{{"snapshots", {{{"tokens", 1000}, {"v", first}}, {{"tokens", 2000}, {"v", last}}}}};
   };
   seeds("e", {0.001, 0.002, 0.003});
-  EXPECT_EQ(verdict(bound).verdict, Verdict::open) << "E is not recorded";
+  EXPECT_EQ(verdict(bound).verdict, Verdict::open) << "block E is not recorded";
   record("E.e.seed1", 0, snapshots(0.003, 0.002));
   record("E.e.seed2", 0, snapshots(0.002, 0.002));
   const ClaimVerdict v = verdict(bound);
@@ -257,16 +259,16 @@ TEST_F(EvidenceReport, ABoundWithoutAnUpwardSlope) {
   EXPECT_THAT(error_of([&] { verdict(bound); }), Names({"E.e.seed2.json", "snapshots", 0}));
 }
 
-TEST_F(EvidenceReport, WithoutASinkThereIsNothingToRemove) {
+TEST_F(EvidenceReport, ClaimWithoutSink_IsNotTestable) {
   const std::string keys =
       std::string(kDifference) + "bound = 0\nneeds_measure = \"measures.v\"\nneeds_cells = [\"s\"]\n";
-  seeds("s", {-0.03, -0.04});  // mean -0.035, half an interval 12.7062 * 0.005 = 0.0635: the upper end is above 0
+  seeds("s", {-0.03, -0.04});  // mean -0.035 + 12.7062 * 0.005 = 0.0285: the upper end is above 0
   EXPECT_EQ(verdict(keys).verdict, Verdict::missing);
   seeds("s", {-0.03, -0.04, -0.05});  // the upper end is -0.0151586
   EXPECT_EQ(verdict(keys).verdict, Verdict::not_testable);
 }
 
-TEST_F(EvidenceReport, ABlockWhoseConditionIsNotMetHasNothingToTest) {
+TEST_F(EvidenceReport, BlockWithUnmetCondition_IsNotTestable) {
   std::string text = kProtocol;
   const std::string seeds = "[B]\n";
   text.replace(text.find(seeds), seeds.size(),
@@ -284,16 +286,16 @@ TEST_F(EvidenceReport, ABlockWhoseConditionIsNotMetHasNothingToTest) {
         .at(0);
   };
   sinks(1, 0.004);
-  EXPECT_EQ(judged().verdict, Verdict::missing) << "one seed of two";
+  EXPECT_EQ(judged().verdict, Verdict::missing) << "one of two required seeds";
   sinks(2, 0.01);
   EXPECT_EQ(judged().verdict, Verdict::not_testable);
   EXPECT_THAT(judged().note, Names({"s", "0.70", "1.00"}));
   sinks(2, 0.02);
-  EXPECT_EQ(judged().verdict, Verdict::missing) << "the other cells are to be trained";
+  EXPECT_EQ(judged().verdict, Verdict::missing) << "the other cells still need to be trained";
 }
 
-TEST_F(EvidenceReport, PrimaryClaimsShareOneCorrection) {
-  // p = 0.0202041 beside two claims without a p: three times as much is not below 0.05.
+TEST_F(EvidenceReport, PrimaryClaims_ShareOneCorrection) {
+  // p = 0.0202041 together with two claims without a p: three times this p is not below 0.05.
   seeds("s", {3, 4, 5});
   seeds("e", {2.97, 3.96, 4.95});
   EvidenceClaims claims = read_claims(claim(std::string(kDifference) + "bound = 0\n"), "claims.toml", protocol_);
@@ -306,7 +308,7 @@ TEST_F(EvidenceReport, PrimaryClaimsShareOneCorrection) {
   EXPECT_THAT(v.note, Names({"p", "0.05"}));
 }
 
-TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
+TEST_F(EvidenceReport, HeadStart_IsInterpolatedBetweenValidations) {
   const auto curve = [](double first, double last) {
     return Json{{"training", {{"loss", {1.0}}, {"validation", {{"tokens", {0, 100}}, {"loss", {first, last}}}}}}};
   };
@@ -316,10 +318,10 @@ TEST_F(EvidenceReport, TheHeadStartIsReadBetweenValidations) {
   const EvidenceRecords records = read_records(path_, protocol_);
   EXPECT_THAT(head_start(claims.head_starts.at(0), 50, protocol_, records), ElementsAre(Pair(1, 4.25 - 5)));
   EXPECT_THAT(head_start(claims.head_starts.at(0), 150, protocol_, records), ElementsAre(Pair(1, -0.5)))
-      << "the last one";
+      << "the last validation";
 }
 
-TEST_F(EvidenceReport, MistakesAreNamed) {
+TEST_F(EvidenceReport, Mistakes_AreNamedInTheError) {
   const auto names = [&](const std::string& keys, std::initializer_list<Token> tokens) {
     EXPECT_THAT(error_of([&] { verdict(keys); }), Names(tokens)) << keys;
   };
@@ -336,7 +338,7 @@ TEST_F(EvidenceReport, MistakesAreNamed) {
   names(good + "from = \"measures.nothing\"\n", {"B.e.seed1.json", "measures.nothing"});
 }
 
-TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
+TEST(EvidenceReportOfTheProject, CommittedRecords_AreRead) {
   const Protocol protocol = embedded_protocol();
   const EvidenceClaims claims = embedded_claims(protocol);
   const EvidenceRecords records = read_records(fs::path(LAZY_SOURCE_DIR) / "docs/results/evidence", protocol);
@@ -344,8 +346,8 @@ TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
   const auto verdicts = judge_claims(claims, protocol, records);
   ASSERT_EQ(verdicts.size(), claims.claims.size());
   for (const ClaimVerdict& v : verdicts) {
-    if (v.effect.by_unit.size() > 1) continue;         // more seeds are recorded since
-    if (v.verdict == Verdict::not_testable) continue;  // its block's condition is decided against it
+    if (v.effect.by_unit.size() > 1) continue;         // with several seeds any verdict is possible
+    if (v.verdict == Verdict::not_testable) continue;  // the condition of its block is not met
     EXPECT_EQ(v.verdict, v.effect.by_unit.empty() ? Verdict::missing : Verdict::open)
         << name(v.verdict) << ": " << v.note;
   }
@@ -356,8 +358,8 @@ TEST(EvidenceReportOfTheProject, ReadsTheCommittedRecords) {
   EXPECT_THAT(page, HasSubstr("B.softmax.seed1"));
 }
 
-// The command: lazy repro evidence --report docs/results/README.md
-TEST(EvidenceReportOfTheProject, TheCommittedPageIsMadeFromTheCommittedRecords) {
+// Command that writes the page: lazy repro evidence --report docs/results/README.md
+TEST(EvidenceReportOfTheProject, CommittedPage_MatchesCommittedRecords) {
   const Protocol protocol = embedded_protocol();
   const EvidenceClaims claims = embedded_claims(protocol);
   const fs::path folder = fs::path(LAZY_SOURCE_DIR) / "docs/results";
@@ -375,10 +377,10 @@ TEST(EvidenceReportOfTheProject, TheCommittedPageIsMadeFromTheCommittedRecords) 
         file.starts_with("head-start-"))
       committed.insert(file);
   }
-  EXPECT_EQ(committed, drawn) << "a picture of a claim that is not drawn any more";
+  EXPECT_EQ(committed, drawn) << "the folder contains an outdated figure";
 }
 
-TEST_F(EvidenceReport, AListCountsByItsMean) {
+TEST_F(EvidenceReport, List_IsReplacedByItsMean) {
   const Json layers = {{"measures", {{"heldout", {{"loss", 1.0}}}, {"v", {{1.0, 2.0}, {3.0, 6.0}}}}}};
   record("B.s.seed1", 0, layers);
   record("B.e.seed1", 2.5);
@@ -388,7 +390,7 @@ TEST_F(EvidenceReport, AListCountsByItsMean) {
               Names({"B.s.seed1.json", "measures.v"}));
 }
 
-TEST_F(EvidenceReport, AClaimStandsBesideThePaper) {
+TEST_F(EvidenceReport, Page_ShowsClaimAndPaper) {
   const std::string keys = std::string(kDifference) + "bound = 0\npaper = \"half\"\ndiffers = \"the size\"\n";
   const auto page = [&] {
     const EvidenceClaims claims = read_claims(claim(keys), "claims.toml", protocol_);
@@ -409,7 +411,7 @@ TEST_F(EvidenceReport, AClaimStandsBesideThePaper) {
                               std::string("the size"), "![t](claim-x.svg)"}));
 }
 
-TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
+TEST_F(EvidenceReport, Figures_ShowRecordedValues) {
   const EvidenceClaims claims =
       read_claims(claim("form = \"bound\"\nover = [\"e\", \"eb\"]\nside = \"below\"\nbound = 0.005\n"
                         "slope_block = \"E\"\nslope_cells = [\"e\"]\nslope_measure = \"v\"\n"),
@@ -428,7 +430,7 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
   const EvidenceFigure cells = figures()[0];
   EXPECT_EQ(cells.file, "claim-x.svg");
   EXPECT_THAT(cells.svg, testing::StartsWith("<svg xmlns="));
-  EXPECT_THAT(cells.svg, HasSubstr(">eb</text>")) << "a cell without records keeps its row";
+  EXPECT_THAT(cells.svg, HasSubstr(">eb</text>")) << "a cell without records still has a row";
   EXPECT_THAT(cells.svg, Names({"0.005"}));
   EXPECT_EQ(count(cells.svg, "class=\"mark\""), 2);
   EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "the interval of e";
@@ -441,7 +443,7 @@ TEST_F(EvidenceReport, PicturesShowWhatIsRecorded) {
   EXPECT_THAT(training_svg, HasSubstr(">e</text>"));
 }
 
-TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
+TEST_F(EvidenceReport, LayerCurves_NeedCompleteSeeds) {
   const std::string keys = std::string(kDifference) + "bound = 0\n";
   const EvidenceClaims claims = read_claims(claim(keys) +
                                                 "[by-layer]\nblock = \"B\"\nover = [\"e\", \"eb\"]\nunder = [\"s\"]\n"
@@ -467,7 +469,7 @@ TEST_F(EvidenceReport, MeasuresByLayerOfWholeSeeds) {
   EXPECT_EQ(found->file, "layers-v-of-states.svg");
   size_t curves = 0;
   for (size_t at = 0; (at = found->svg.find("class=\"stroke\"", at)) != std::string::npos; ++at) ++curves;
-  EXPECT_EQ(curves, 3u + 2u) << "seed 2 lacks eb; the legend's two";
+  EXPECT_EQ(curves, 3u + 2u) << "seed 2 has no record of eb; the legend has two curves";
   for (const char* name : {">e ", ">s "}) EXPECT_THAT(found->svg, HasSubstr(name));
   EXPECT_THAT(evidence_page(claims, protocol_, records, figures), HasSubstr("](layers-v-of-states.svg)"));
 }
@@ -476,7 +478,7 @@ std::pair<int, std::string> lazy_evidence_report(const std::string& arguments) {
   return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
-TEST(EvidenceReportCommand, WritesAPage) {
+TEST(EvidenceReportCommand, Report_IsWrittenToFileAndStdout) {
   const fs::path page = fs::path(testing::TempDir()) / fmt::format("evidence_{}.md", ::getpid());
   const auto [code, output] = lazy_evidence_report("repro evidence --records nowhere --report " + page.string());
   ASSERT_EQ(code, 0) << output;
@@ -489,7 +491,7 @@ TEST(EvidenceReportCommand, WritesAPage) {
   EXPECT_EQ(Json::parse(json).at("claims").size(), embedded_claims(embedded_protocol()).claims.size());
 }
 
-TEST(EvidenceReportCommand, MistakesAreNamed) {
+TEST(EvidenceReportCommand, Mistakes_AreNamedInTheError) {
   const auto names = [](const std::string& arguments, std::initializer_list<Token> tokens) {
     const auto [code, printed] = lazy_evidence_report("repro " + arguments);
     EXPECT_EQ(code, 2) << arguments;

@@ -1,4 +1,4 @@
-// Recipes fed by the records of evidence: which steps a record stands for, with which values, and which it does not.
+// Recipes that use the records of the evidence: which steps a record replaces, and with which values.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,8 +37,8 @@ class EvidenceSteps : public testing::Test {
   Json record(const EvidenceRun& run) const { return read_record(kRecords, embedded_protocol(), run, ""); }
 };
 
-// A recipe's models are those of the protocol: the same configuration, whatever the names.
-TEST_F(EvidenceSteps, ModelsAndSeedsAreFoundByTheirConfiguration) {
+// Models of recipes are matched to models of the protocol by equal configurations, independent of names.
+TEST_F(EvidenceSteps, ModelsAndSeeds_AreFoundByConfiguration) {
   const auto fig6 = steps("fig6", 2);
   for (const auto& [step, run] : {std::pair{"lazy", "B.lazy.seed1"},
                                   {"lazy.seed2", "B.lazy.seed2"},
@@ -53,11 +53,11 @@ TEST_F(EvidenceSteps, ModelsAndSeedsAreFoundByTheirConfiguration) {
   }
   Conditions tiny = small();
   tiny.scale = find_scale("tiny");
-  EXPECT_TRUE(runs_.steps(find_recipe("fig6").plan(tiny)).empty()) << "other models";
-  EXPECT_EQ(steps("fig8").size(), 2u) << "its own training and what was learned; no run has its model";
+  EXPECT_TRUE(runs_.steps(find_recipe("fig6").plan(tiny)).empty()) << "tiny scale trains different models";
+  EXPECT_EQ(steps("fig8").size(), 2u) << "two recorded steps of its model; no run of the protocol has this model";
 }
 
-TEST_F(EvidenceSteps, ValuesAreTheRecords) {
+TEST_F(EvidenceSteps, Values_EqualTheRecords) {
   const Protocol protocol = embedded_protocol();
   const auto runs = protocol.runs();
   const auto run = std::find_if(runs.begin(), runs.end(), [](const auto& r) { return r.id() == "B.lazy.seed1"; });
@@ -74,7 +74,7 @@ TEST_F(EvidenceSteps, ValuesAreTheRecords) {
   for (const char* length : {"512", "1024", "2048"})
     EXPECT_EQ(values(fig6, "lazy.lengths").at("heldout").at(length), measured.at(length).at("by_group"));
 
-  // A bias of ranges of distances has one for each distance below the window.
+  // A bias that is recorded by ranges is expanded to one value for each distance below the window.
   const Json learned = values(steps("fig4"), "lazy.learned");
   const Json &bias = learned.at("distance_bias"), &ranges = measures.at("learned").at("distance_bias");
   ASSERT_EQ(bias.at(3).at(5).size(), 128u);
@@ -84,18 +84,20 @@ TEST_F(EvidenceSteps, ValuesAreTheRecords) {
   }
 }
 
-// A run's validation losses are of other sequences than a recipe's: curves are compared that steps have.
-TEST_F(EvidenceSteps, CurvesOfValidationLossesAreThoseOfSteps) {
+// The runs of the protocol validate on other sequences than recipes, so validation curves come only from recorded
+// steps.
+TEST_F(EvidenceSteps, ValidationCurves_ComeFromRecordedSteps) {
   const auto of_steps = steps("rivals");
   EXPECT_EQ(run_of(of_steps, "softmax"), "B.softmax.seed1");
   for (const auto& [model, folder] : {std::pair{"softmax", "softmax-6b503f8b29"}, {"gated", "gated-0d2bd3875f"}}) {
     const Json step = Json::parse(read_file(kRecords / "steps" / folder / "record.json"));
     EXPECT_EQ(of_steps.at(model).record.at("values").at("validation"), step.at("values").at("validation")) << model;
   }
-  EXPECT_FALSE(steps("fig6").at("no-elastic").record.at("values").contains("validation")) << "no step has it";
+  EXPECT_FALSE(steps("fig6").at("no-elastic").record.at("values").contains("validation"))
+      << "no recorded step has this model";
 }
 
-TEST_F(EvidenceSteps, OtherSettingsAreNotServed) {
+TEST_F(EvidenceSteps, OtherSettings_AreNotFound) {
   Conditions conditions = small();
   const auto of = [&](StepKind kind, const Json& more) {
     Plan plan(conditions);
@@ -109,12 +111,12 @@ TEST_F(EvidenceSteps, OtherSettingsAreNotServed) {
   EXPECT_EQ(of(StepKind::tasks, Json::object()), "");
   Plan other(conditions);
   other.train({"softmax", "transformer", {"optimizer.lr=2e-3"}});
-  EXPECT_TRUE(runs_.steps(other.steps()).empty()) << "another rate is another training";
+  EXPECT_TRUE(runs_.steps(other.steps()).empty()) << "a different learning rate is a different training";
   conditions.models = {{"softmax", "elsewhere"}};
-  EXPECT_EQ(of(StepKind::heldout, Json::object()), "") << "a given model stands for itself";
+  EXPECT_EQ(of(StepKind::heldout, Json::object()), "") << "records do not apply to a given model";
 }
 
-TEST_F(EvidenceSteps, RecordsOfAnotherCorpusAreLeftOut) {
+TEST_F(EvidenceSteps, RecordsOfAnotherCorpus_AreIgnored) {
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("evidence_steps_{}", ::getpid());
   write_tiny_corpus(folder);
   EXPECT_TRUE(
@@ -123,8 +125,8 @@ TEST_F(EvidenceSteps, RecordsOfAnotherCorpusAreLeftOut) {
   EXPECT_TRUE(RecordedRuns("nowhere", "", configs_.path).steps(find_recipe("fig6").plan(small())).empty());
 }
 
-// A record keeps no model: what needs one is trained and measured.
-TEST_F(EvidenceSteps, AModelThatAnotherStepNeedsIsTrained) {
+// Records do not contain models: if a step needs a model, it is trained.
+TEST_F(EvidenceSteps, NeededModel_IsTrainedDespiteRecord) {
   RunOptions options;
   options.conditions = small();
   options.records = kRecords;
@@ -140,14 +142,15 @@ TEST_F(EvidenceSteps, AModelThatAnotherStepNeedsIsTrained) {
   EXPECT_TRUE(found("cross-domain", "lazy.heldout"));
   EXPECT_FALSE(found("cross-domain", "lazy")) << "its loss on the domain's text is measured on the model";
   EXPECT_FALSE(found("cross-domain", "lazy.domain-code"));
-  EXPECT_FALSE(found("latency", "softmax-rope150k")) << "it is timed beside lazy; the recorded times are a GPU's";
+  EXPECT_FALSE(found("latency", "softmax-rope150k"))
+      << "it is timed together with lazy, and the recorded times are from a GPU";
   EXPECT_TRUE(found("fig7", "lazy.repetition")) << "a recorded step";
   EXPECT_TRUE(found("fig7", "lazy"));
   options.records.clear();
   EXPECT_FALSE(found("fig6", "lazy"));
 }
 
-TEST_F(EvidenceSteps, TheLastRunNamesWholeSeeds) {
+TEST_F(EvidenceSteps, LastRun_CountsCompleteSeeds) {
   Conditions conditions = small(3);
   const auto last = last_run(find_recipe("fig5"), conditions, runs_);
   ASSERT_TRUE(last);
@@ -157,7 +160,7 @@ TEST_F(EvidenceSteps, TheLastRunNamesWholeSeeds) {
   EXPECT_EQ(last_run(find_recipe("table1"), conditions, runs_)->seeds, 2);
   EXPECT_FALSE(last_run(find_recipe("fig2"), conditions, runs_));
 
-  // One measurement is not recorded.
+  // Removes the record of one measurement.
   const TemporaryFolder part;
   fs::copy(kRecords, part.path / "records", fs::copy_options::recursive);
   for (const auto& step : fs::directory_iterator(part.path / "records/steps")) {
@@ -168,8 +171,8 @@ TEST_F(EvidenceSteps, TheLastRunNamesWholeSeeds) {
   EXPECT_EQ(last_run(find_recipe("fig5"), conditions, others)->missing, 0);
 }
 
-// The page says where its numbers come from, and needs neither a corpus nor a GPU.
-TEST(EvidenceStepsCommand, AReportOfRecords) {
+// The page states the origin of its numbers, and writing it needs neither a corpus nor a GPU.
+TEST(EvidenceStepsCommand, Report_IsWrittenFromRecords) {
   const fs::path output = fs::path(testing::TempDir()) / fmt::format("evidence_steps_report_{}", ::getpid());
   const auto [code, page] =
       run_command(fmt::format("{} repro fig5 --scale small --seeds 3 --report --records {} --output {}", LAZY_BINARY,
@@ -186,8 +189,8 @@ TEST(EvidenceStepsCommand, AReportOfRecords) {
   fs::remove_all(output);
 }
 
-// Each page names the command that makes it.
-TEST(EvidenceStepsCommand, TheCommittedPagesAreMadeFromTheCommittedRecords) {
+// Each page contains the command that generates it.
+TEST(EvidenceStepsCommand, CommittedPages_MatchCommittedRecords) {
   std::vector<std::string> pages{"docs/results/rivals.md"};
   for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "docs/results/small"))
     pages.push_back("docs/results/small/" + entry.path().filename().string());

@@ -1,4 +1,5 @@
-// `lazy repro evidence`: a whole tiny run and its record, what is run next, and what a damaged record says.
+// Tests `lazy repro evidence`: a complete tiny run and its record, the choice of the next run, and errors for damaged
+// records.
 #include "repro/evidence/evidence.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ class Evidence : public testing::Test {
     options.only = {run};
     return options;
   }
-  // A record as later code reads it, without a training.
+  // Writes a record with the fields that later code reads, without a training.
   void write_record(const EvidenceRun& run, double seconds, double excess) const {
     fs::create_directories(files_.options().records);
     const Json record = {{"format", kEvidenceFormat},
@@ -82,7 +83,7 @@ void check_texts(const Json& measures) {
                 wikitext.at("loss_per_token").get<double>() * wikitext.at("tokens").get<double>(), 0.05);
     EXPECT_EQ(lambada.at("texts"), 2);
     EXPECT_EQ(lambada.at("words"), 9 + 6);
-    EXPECT_EQ(lambada.at("tokens"), 43 + 27 - 2) << "bytes; the first of a passage is not scored";
+    EXPECT_EQ(lambada.at("tokens"), 43 + 27 - 2) << "one token per byte; the first token of a passage is not scored";
     EXPECT_GT(lambada.at("last_word_loss").get<double>(), 0);
     EXPECT_LE(lambada.at("last_word_accuracy").get<double>(), 1);
   }
@@ -96,7 +97,7 @@ void check_lengths(const Json& lengths) {
     const auto positions = l.at("positions").get<std::vector<int64_t>>();
     EXPECT_EQ(positions.front(), 1);
     EXPECT_EQ(positions.back(), std::stoll(length) + 1);
-    double total = 0;  // of the means by position, each as often as it has tokens
+    double total = 0;  // sum of the means by position, weighted by their number of tokens
     for (size_t n = 0; n + 1 < positions.size(); ++n)
       total += l.at("by_position").at(n).get<double>() * static_cast<double>(positions[n + 1] - positions[n]);
     EXPECT_NEAR(total / std::stod(length), l.at("loss").get<double>(), 1e-4);
@@ -107,7 +108,8 @@ void check_lengths(const Json& lengths) {
 void check_activations(const Json& a, bool collapse = true) {
   EXPECT_EQ(a.at("collapse").is_null(), !collapse);
   if (collapse) {
-    EXPECT_EQ(a.at("collapse").at("cosine").size(), 4u) << "before two layers, after the last, after the norm";
+    EXPECT_EQ(a.at("collapse").at("cosine").size(), 4u)
+        << "before each of two layers, after the last layer, after the norm";
     EXPECT_EQ(a.at("collapse").at("effective_rank").size(), 4u);
     EXPECT_EQ(a.at("collapse").at("samples"), 2);
   }
@@ -125,7 +127,7 @@ void check_activations(const Json& a, bool collapse = true) {
   EXPECT_NEAR(first, a.at("keys").at("mean_weight").at(0).get<double>(), 1e-5);
 }
 
-TEST_F(Evidence, ARunLeavesOneWholeRecord) {
+TEST_F(Evidence, Run_LeavesOneCompleteRecord) {
   const EvidenceOutcome outcome = run_evidence(protocol_, only("A.softmax.seed1"));
   EXPECT_EQ(outcome.ran, 1);
   EXPECT_EQ(outcome.recorded, 1);
@@ -169,19 +171,19 @@ TEST_F(Evidence, ARunLeavesOneWholeRecord) {
   check_sinks(m.at("post_hoc").at("sinks"), true);
   check_activations(m.at("post_hoc").at("activations"), false);
   EXPECT_NE(m.at("post_hoc").at("heldout").at("loss"), m.at("heldout").at("loss"));
-  EXPECT_FALSE(fs::exists(files_.options().output / "evidence" / "A.softmax.seed1")) << "nothing else is kept";
+  EXPECT_FALSE(fs::exists(files_.options().output / "evidence" / "A.softmax.seed1")) << "only the record is kept";
   for (const auto& entry : fs::directory_iterator(files_.options().output / "evidence"))
     EXPECT_EQ(entry.path().filename(), "configs");
   EXPECT_EQ(run_evidence(protocol_, only("A.softmax.seed1")).ran, 0) << "it is recorded";
 }
 
-TEST_F(Evidence, ALazyRunWithinTraining) {
+TEST_F(Evidence, LazyRun_HasSnapshots) {
   EXPECT_EQ(run_evidence(protocol_, only("S.lazy.seed1")).ran, 1);
   const Json r = Json::parse(read_file(files_.options().records / "S.lazy.seed1.json"));
   const Json& m = r.at("measures");
   check_sinks(m.at("sinks"), true);
   EXPECT_FALSE(m.contains("post_hoc"));
-  EXPECT_FALSE(m.at("lengths").contains("other_rope_base")) << "it was trained at that base";
+  EXPECT_FALSE(m.at("lengths").contains("other_rope_base")) << "the model was trained with this RoPE base";
   const Json& learned = m.at("learned");
   EXPECT_EQ(learned.at("tau").at(1).size(), 2u);
   const Json& bias = learned.at("distance_bias");
@@ -196,12 +198,12 @@ TEST_F(Evidence, ALazyRunWithinTraining) {
   EXPECT_EQ(snapshots.at(1).at("tokens"), 1280);
   EXPECT_EQ(snapshots.at(1).at("sinks").at("32").at("bos").at("sink_ratio"),
             m.at("sinks").at("32").at("bos").at("sink_ratio"))
-      << "the last one is the model";
+      << "the last snapshot is the final model";
   EXPECT_EQ(snapshots.at(0).at("sinks").at("16").at("no_bos").at("by_layer").at("sink_ratio").size(), 2u);
   EXPECT_GT(snapshots.at(0).at("heldout").at("loss").get<double>(), 0);
 }
 
-TEST_F(Evidence, SkipsWhatIsRecordedAndWhatDoesNotFitIntoTheTime) {
+TEST_F(Evidence, RecordedAndTooLongRuns_AreSkipped) {
   const auto runs = protocol_.runs();
   for (const size_t n : {size_t{0}, size_t{1}, size_t{3}, size_t{4}}) write_record(runs[n], 1000, 0);
   EvidenceOptions options = files_.options();
@@ -209,7 +211,7 @@ TEST_F(Evidence, SkipsWhatIsRecordedAndWhatDoesNotFitIntoTheTime) {
   ASSERT_EQ(states.size(), 5u);
   for (size_t n = 0; n < 5; ++n) EXPECT_EQ(states[n].record.is_null(), n == 2) << states[n].run.id();
   EXPECT_TRUE(states[2].expected_from_records);
-  EXPECT_NEAR(states[2].expected_seconds, 1000, 0.1 * 1000) << "as long as the other seed took";
+  EXPECT_NEAR(states[2].expected_seconds, 1000, 0.1 * 1000) << "the time that the other seed took";
   options.seconds = 900;
   EvidenceOutcome outcome = run_evidence(protocol_, options);
   EXPECT_EQ(outcome.ran, 0);
@@ -222,23 +224,23 @@ TEST_F(Evidence, SkipsWhatIsRecordedAndWhatDoesNotFitIntoTheTime) {
   EXPECT_EQ(outcome.recorded, 5);
 }
 
-TEST_F(Evidence, ABlockWaitsForItsCondition) {
+TEST_F(Evidence, Block_WaitsForItsCondition) {
   Protocol p = protocol_;
   p.blocks[0].condition = "softmax";
   p.blocks[0].condition_seeds = 2;
   p.blocks[0].condition_excess = 0.01;
   const auto waits = [&](size_t n) { return evidence_states(p, files_.options()).at(n).waits; };
-  EXPECT_EQ(waits(0), "") << "the condition itself";
+  EXPECT_EQ(waits(0), "") << "the cell of the condition does not wait";
   EXPECT_THAT(waits(1), Names({2, "softmax", 0}));
   write_record(p.runs()[0], 1, 0.004);
   write_record(p.runs()[2], 1, 0.008);
   EXPECT_THAT(waits(3), Names({"softmax", "0.60", "1.00"}));
   write_record(p.runs()[2], 1, 0.03);
   EXPECT_EQ(waits(3), "");
-  EXPECT_EQ(waits(4), "") << "another block";
+  EXPECT_EQ(waits(4), "") << "another block does not wait";
 }
 
-TEST_F(Evidence, ADamagedRecordIsNamed) {
+TEST_F(Evidence, DamagedRecord_IsNamedInTheError) {
   const EvidenceRun run = protocol_.runs().front();
   const fs::path path = record_path(files_.options().records, run);
   const auto error = [&](const std::function<void(Json&)>& change) {
@@ -252,7 +254,7 @@ TEST_F(Evidence, ADamagedRecordIsNamed) {
   };
   EXPECT_THAT(
       error([](Json& r) { r["seed"] = 5; }),
-      IsMessage(fmt::format("repro: {}: seed: expected 1, found 5; remove the file to run it again", path.string())));
+      IsMessage(fmt::format("repro: {}: seed: expected 1, found 5; delete the file to repeat the run", path.string())));
   EXPECT_THAT(error([](Json& r) { r["protocol"]["version"] = 2; }), Names({"protocol.version", 3, 2}));
   EXPECT_THAT(error([](Json& r) { r["corpus"]["fingerprint"] = "0"; }), Names({"corpus.fingerprint", "0"}));
   EXPECT_THAT(error([](Json& r) { r["overrides"].push_back("a.b=1"); }), Names({"overrides"}));
@@ -263,15 +265,14 @@ TEST_F(Evidence, ADamagedRecordIsNamed) {
   EXPECT_THAT(error_of([&] { evidence_states(protocol_, files_.options()); }), Names({path.string(), "JSON"}));
 }
 
-TEST_F(Evidence, MissingInputsAreNamed) {
+TEST_F(Evidence, MissingInputs_AreNamedInTheError) {
   const auto error = [&](const std::function<void(EvidenceOptions&)>& change) {
     EvidenceOptions options = files_.options();
     change(options);
     return error_of([&] { run_evidence(protocol_, options); });
   };
-  EXPECT_THAT(
-      error([](EvidenceOptions& o) { o.corpus.clear(); }),
-      IsMessage("repro: evidence trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none"));
+  EXPECT_THAT(error([](EvidenceOptions& o) { o.corpus.clear(); }),
+              IsMessage("repro: training needs a corpus from `lazy data prepare`: pass --corpus DIR"));
   EXPECT_THAT(error([](EvidenceOptions& o) { o.corpus = "nowhere"; }), Names({"--corpus", "nowhere"}));
   EXPECT_THAT(error([](EvidenceOptions& o) { o.data.clear(); }), Names({"--data", "DIR"}));
   EXPECT_THAT(error([&](EvidenceOptions& o) { o.data = files_.path / "corpus"; }), Names({"wikitext"}));
@@ -281,7 +282,7 @@ TEST_F(Evidence, MissingInputsAreNamed) {
   EXPECT_THAT(error([](EvidenceOptions& o) { o.blocks = {"AA"}; }), Names({"--block", "A", "S", "AA"}));
 }
 
-TEST(EvidenceMeasures, WindowsByLengthAgainstAHandMadeList) {
+TEST(EvidenceMeasures, LengthWindows_MatchHandMadeList) {
   const std::vector<std::vector<int64_t>> stretches{{9, 1, 2, 3, 4}};
   using Windows = std::vector<eval::Window>;
   EXPECT_EQ(length_windows(stretches, 2, {}), (Windows{{{9, 1}, {1, 2}}, {{2, 3}, {3, 4}}}));
@@ -289,7 +290,7 @@ TEST(EvidenceMeasures, WindowsByLengthAgainstAHandMadeList) {
   EXPECT_EQ(length_windows(stretches, 4, 0), (Windows{{{0, 1, 2, 3}, {1, 2, 3, 4}}}));
 }
 
-TEST(EvidenceMeasures, NumbersAreRoundedAndThinned) {
+TEST(EvidenceMeasures, Numbers_AreRoundedAndThinned) {
   EXPECT_EQ(rounded(1.0 / 3), 0.333333);
   EXPECT_EQ(rounded(NAN), Json());
   EXPECT_EQ(thinned({1, 3, 5, 7, 9}, 2), (std::vector<double>{2, 7}));
@@ -300,7 +301,7 @@ std::pair<int, std::string> lazy_evidence(const std::string& arguments) {
   return run_command(std::string(LAZY_BINARY) + " " + arguments);
 }
 
-TEST(EvidenceCommand, ListsRunsAndNamesMistakes) {
+TEST(EvidenceCommand, List_NamesRunsAndMistakes) {
   const auto [code, output] = lazy_evidence("repro evidence --list --json --records nowhere");
   ASSERT_EQ(code, 0) << output;
   const Json list = Json::parse(output);

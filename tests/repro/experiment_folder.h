@@ -1,4 +1,4 @@
-// A folder with a small GPT-2 of random weights, the `bytes` tokenizer and a text, for experiments; removed at the end.
+// A temporary folder for tests of experiments: a small GPT-2 with random weights, the `bytes` tokenizer and a text.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Studies on models with random weights and on toys: numbers against their definitions, and the recipes that judge
-// them.
+// Experiments on models with random weights and on toys: compares their numbers with the definitions and tests the
+// recipes that use them.
 #include "repro/experiments/experiment.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ class Studies : public testing::Test {
   }
 };
 
-TEST_F(Studies, GammaFromTheWeights) {
+TEST_F(Studies, Gamma_MatchesItsDefinition) {
   const Json values = run_experiment(experiment("gamma"));
   LanguageModel model = LanguageModel::load(folder_ / "model");
   ASSERT_EQ(values.at("gamma").size(), 3u);
@@ -55,22 +55,24 @@ TEST_F(Studies, GammaFromTheWeights) {
   }
 }
 
-TEST_F(Studies, GammaRecipeJudgesAnotherShapeAsOpen) {
+TEST_F(Studies, GammaRecipe_OnAnotherShapeIsOpen) {
   const RecipeRun done = run("gpt2-gamma");
   ASSERT_FALSE(done.findings.empty());
   for (const Finding& f : done.findings)
     EXPECT_TRUE(f.verdict == Verdict::open || f.verdict == Verdict::not_testable)
-        << f.claim << ": " << f.reason;  // three layers are too few for a sign, too
+        << f.claim << ": " << f.reason;  // three layers are also too few for a sign test
   std::ifstream page(folder_ / "report" / "gpt2-gamma.html");
   const std::string html((std::istreambuf_iterator<char>(page)), {});
-  const auto has = [&](const char* part) { return html.find(part) != std::string::npos; };  // the page is long
+  const auto has = [&](const char* part) {
+    return html.find(part) != std::string::npos;
+  };  // EXPECT_THAT would print the whole page
   EXPECT_TRUE(has("<section id=\"gamma\">"));
   EXPECT_TRUE(has("22.226"));
   EXPECT_EQ(to_json(done).at("findings").at(0).at("scale"), "") << "nothing was trained";
-  EXPECT_FALSE(has("12.453")) << "three layers: the seventh is not there";
+  EXPECT_FALSE(has("12.453")) << "the model has three layers, so layer 7 is missing";
 }
 
-TEST_F(Studies, PagesHaveTheirPictures) {
+TEST_F(Studies, Pages_HaveTheirFigures) {
   for (const auto& [recipe, section] :
        {std::pair{"gpt2-epe", "epe"}, {"fig3", "maps"}, {"table4", "tables"}, {"table5", "tables"}}) {
     const RecipeRun done = run(recipe);
@@ -78,13 +80,13 @@ TEST_F(Studies, PagesHaveTheirPictures) {
     EXPECT_NE(html.find(fmt::format("<section id=\"{}\">", section)), std::string::npos) << recipe;
     for (const Finding& f : done.findings) {
       EXPECT_TRUE(f.estimate) << recipe << ": " << f.claim;
-      EXPECT_EQ(f.models, "model") << recipe << ": the name of a --model without one";
+      EXPECT_EQ(f.models, "model") << recipe << ": the default name of a --model";
     }
   }
 }
 
-// Three seeds of a toy, without its training: the unit is the seed.
-TEST(Toys, ClaimsAreJudgedOverSeeds) {
+// Three seeds of a toy without training; the statistical unit is the seed.
+TEST(Toys, Claims_AreJudgedOverSeeds) {
   std::map<std::string, Json> values;
   for (int seed = 0; seed < 4; ++seed) {
     const double s = 0.01 * seed;
@@ -118,8 +120,8 @@ TEST(Toys, ClaimsAreJudgedOverSeeds) {
   EXPECT_EQ(about("unigram plain: held-out loss").verdict, Verdict::open);
 }
 
-// A softmax head without BOS to turn to cannot answer zero; the others can. Few steps: seconds.
-TEST(Triggers, SoftmaxNeedsItsSinkAndTheOthersDoNot) {
+// Without weight on BOS, a softmax head cannot output zero; the other heads can. A few steps take seconds.
+TEST(Triggers, OnlySoftmax_NeedsASink) {
   const auto run = [](const char* normalizer, bool gate) {
     return run_experiment({.settings = {{"study", "trigger"},
                                         {"normalizer", normalizer},
@@ -151,12 +153,12 @@ TEST(Triggers, SoftmaxNeedsItsSinkAndTheOthersDoNot) {
   int measured = 0;
   for (const Finding& f : find_recipe("toy-trigger").judge(conditions, Results(1, values)))
     measured += bool(f.estimate);
-  EXPECT_EQ(measured, 6) << "two claims of each of three heads";
+  EXPECT_EQ(measured, 6) << "two claims for each of three heads";
   EXPECT_NE(draw_picture("toy-trigger", Results(1, values), {}).find("<section id=\"triggers\">"), std::string::npos);
   EXPECT_THAT(error_of([&] { run("soft", false); }), Names({"trigger", "relu", "soft"}));
 }
 
-TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
+TEST_F(Studies, Delta_SumsOverHeads) {
   const Json values = run_experiment(experiment("delta", {{"texts", 9}, {"length", 32}}));
   EXPECT_EQ(values.at("texts"), 9);
   for (const Json& layer : values.at("by_layer")) {
@@ -169,7 +171,7 @@ TEST_F(Studies, DeltaPartsOfTheFirstPosition) {
   }
 }
 
-TEST_F(Studies, InterventionsAreComparedTextByText) {
+TEST_F(Studies, Interventions_AreComparedTextByText) {
   const Json values = run_experiment(
       experiment("interventions", {{"texts", 10}, {"few_texts", 8}, {"length", 24}, {"random_pairs", 2}}));
   const Recipe& recipe = find_recipe("gpt2-interventions");
@@ -196,7 +198,7 @@ TEST_F(Studies, InterventionsAreComparedTextByText) {
   EXPECT_NE(find_recipe("gpt2-delta").pictures(deltas).find("<section id=\"delta\">"), std::string::npos);
 }
 
-TEST_F(Studies, InterventionsOnRandomWeights) {
+TEST_F(Studies, Interventions_OnRandomWeights) {
   const Json values = run_experiment(
       experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
   const auto& conditions = values.at("conditions");
@@ -213,19 +215,19 @@ TEST_F(Studies, InterventionsOnRandomWeights) {
       EXPECT_NE(conditions.at(name).at("first"), conditions.at("none").at("first")) << name;
     }
   }
-  // The first layer sees nothing of what is changed after it.
+  // The first layer precedes the change, so its attention does not change.
   for (size_t text = 0; text < 4; ++text)
     EXPECT_EQ(conditions.at("2").at("first").at(text).at(0), conditions.at("none").at("first").at(text).at(0));
   EXPECT_EQ(values.at("single").at("1").size(), 3u);
   EXPECT_EQ(values.at("single").at("2").size(), 2u);
   EXPECT_EQ(values.at("control").size(), 2u);
-  // Weights are as they were: the same study gives the same numbers.
+  // The experiment restores the weights: repeating it gives the same numbers.
   EXPECT_EQ(run_experiment(
                 experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
             values);
 }
 
-TEST_F(Studies, RepetitionWithUniformScoresIsEven) {
+TEST_F(Studies, Repetition_WithUniformScoresIsUniform) {
   LanguageModel model = LanguageModel::load(folder_ / "model");
   const at::NoGradGuard guard;
   for (int64_t layer = 0; layer < 3; ++layer)
@@ -239,8 +241,8 @@ TEST_F(Studies, RepetitionWithUniformScoresIsEven) {
   }
 }
 
-// The bytes tokenizer has a BOS; the weights of a pass, and sums over them by plain loops.
-TEST_F(Studies, MaskAgainstFullMatrices) {
+// The bytes tokenizer has a BOS token. The expected values are computed from the attention weights with plain loops.
+TEST_F(Studies, Mask_MatchesAttentionWeights) {
   const Json values = run_experiment(experiment("mask", {{"texts", 3}, {"length", 20}, {"position", 4}}));
   LanguageModel model = LanguageModel::load(folder_ / "model");
   const auto tokenizer = load_tokenizer((folder_ / "model").string());
@@ -281,7 +283,7 @@ TEST_F(Studies, MaskAgainstFullMatrices) {
               Names({"mask", "position", 1, 19, 20}));
 }
 
-TEST_F(Studies, RecipesOfAModelRunThroughToTheirPages) {
+TEST_F(Studies, ModelRecipes_RunToTheirPages) {
   for (const char* recipe : {"gpt2-delta", "gpt2-epe", "fig3", "table4", "table7"}) {
     const RecipeRun done = run(recipe);
     EXPECT_FALSE(done.findings.empty()) << recipe;
@@ -297,7 +299,7 @@ TEST_F(Studies, RecipesOfAModelRunThroughToTheirPages) {
               Names({"--model", fmt::format("m={}", (folder_ / "nowhere").string())}));
 }
 
-TEST(Toys, SourcesAndTheirEntropies) {
+TEST(Toys, Sources_HaveExpectedEntropy) {
   const ToySource unigram = unigram_source(100, 1);
   EXPECT_NEAR(unigram.floor, 3.681, 5e-4);
   EXPECT_NEAR(unigram.first[0].item<double>() / unigram.first[9].item<double>(), 10, 1e-9);
@@ -311,7 +313,7 @@ TEST(Toys, SourcesAndTheirEntropies) {
     }
   }
   EXPECT_NEAR(bigram.floor, floor, 1e-9);
-  // Drawn as they should be: each token's share within five standard errors.
+  // The frequency of each drawn token is within five standard errors of its probability.
   const at::Tensor drawn = bigram.sample(20000, 3, at::detail::createCPUGenerator(1));
   const at::Tensor shares = at::bincount(drawn.select(1, 2), {}, 100).to(at::kDouble) / 20000;
   EXPECT_LT(((shares - bigram.first).abs() / (bigram.first / 20000).sqrt()).max().item<double>(), 5);
@@ -319,7 +321,7 @@ TEST(Toys, SourcesAndTheirEntropies) {
   EXPECT_GT(after.numel(), 20);
 }
 
-TEST(Toys, ModelIsItsDefinition) {
+TEST(Toys, Model_MatchesItsDefinition) {
   for (const bool residual : {false, true}) {
     for (const bool tied : {true, false}) {
       const ToyModel model({7, 3, residual, tied}, 4);
@@ -350,7 +352,7 @@ TEST(Toys, ModelIsItsDefinition) {
   }
 }
 
-TEST(Toys, AShortTraining) {
+TEST(Toys, ShortTraining_LowersTheLoss) {
   Json settings{{"study", "toy"}, {"data", "unigram"}, {"bos", true},       {"width", 2},           {"residual", false},
                 {"tied", true},   {"seed", 1},         {"steps", 400},      {"snapshots", {0, 10}}, {"length", 10},
                 {"batch", 64},    {"rate", 0.01},      {"vocabulary", 100}, {"rank", 20},           {"alpha", 1.0}};
@@ -363,7 +365,7 @@ TEST(Toys, AShortTraining) {
   EXPECT_EQ(values.at("snapshots").at(0).at("maps").at(0).size(), 11u) << "BOS and ten tokens";
   EXPECT_EQ(values.at("received").size(), 101u);
   EXPECT_EQ(values.at("distance").size(), 100u);
-  EXPECT_EQ(values.at("sequences").at(1).at(2), 57) << "the printed ones";
+  EXPECT_EQ(values.at("sequences").at(1).at(2), 57) << "the printed sequences";
 }
 
 }  // namespace

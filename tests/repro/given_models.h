@@ -1,4 +1,4 @@
-// A corpus, and two models with RoPE and random weights that fit it, "softmax" and "lazy", for recipes whose models are
+// A corpus and two models with RoPE and random weights, "softmax" and "lazy", for tests of recipes whose models are
 // given instead of trained.
 #pragma once
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class GivenModels : public testing::Test {
     o.progress = false;
     return o;
   }
-  // An experiment as a recipe runs it on a trained model.
+  // Runs an experiment as a recipe does on a trained model.
   Json experiment(const char* name, const char* model, Json settings) const {
     settings.update(
         {{"study", name}, {"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}});

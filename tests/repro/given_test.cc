@@ -1,4 +1,4 @@
-// Recipes whose models are given instead of trained: to their ends, their numbers against definitions.
+// Recipes whose models are given instead of trained: complete runs, and their numbers compared with the definitions.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-TEST_F(GivenModels, RecipesRunToTheirEnds) {
+TEST_F(GivenModels, Recipes_RunToCompletion) {
   const fs::path softmax = folder_ / "softmax", lazy = folder_ / "lazy";
   std::vector<std::pair<std::string, fs::path>> of_figure2{{"softmax", softmax}, {"softmax-window", softmax}};
   for (const int k : {1, 2, 5, 9, 17, 33, 65}) of_figure2.emplace_back("mask-at-" + std::to_string(k), softmax);
@@ -34,18 +34,19 @@ TEST_F(GivenModels, RecipesRunToTheirEnds) {
     EXPECT_FALSE(run.findings.empty());
     for (const Finding& f : run.findings) EXPECT_THAT(f.reason, testing::Not(HasSubstr(unmeasured)));
     const std::string report = read_file(write_report(run, folder_ / "report"));
-    EXPECT_THAT(report, Names({"hidden_size", 32, 128})) << "what the plan would have trained";
+    EXPECT_THAT(report, Names({"hidden_size", 32, 128}))
+        << "the report names the configuration that the plan would have trained";
   }
   EXPECT_FALSE(fs::exists(folder_ / "out/tiny/steps/lazy/run")) << "nothing was trained";
-  // Other weights are another step; the same are the same.
+  // A step with different weights is a different step; a step with equal weights is found.
   const auto again = plan_recipe(find_recipe("streaming"), options(twins));
   for (const StepRun& s : again.steps) EXPECT_TRUE(s.found) << s.step.id;
   const auto other = plan_recipe(find_recipe("streaming"), options({{"lazy", softmax}, {"softmax-rope150k", softmax}}));
   for (const StepRun& s : other.steps) EXPECT_EQ(s.found, s.step.id.starts_with("softmax")) << s.step.id;
 }
 
-// What separates documents decides the loss: a recipe's is that of a record, at every length.
-TEST_F(GivenModels, HeldOutTextIsMadeAsThatOfTheTraining) {
+// The document separators affect the loss. The loss of a recipe equals the loss in a record, at every length.
+TEST_F(GivenModels, HeldOutText_HasTheSeparatorsOfTraining) {
   const auto found = [&](const char* recipe, const char* model, const std::string& step) {
     RunOptions chosen = options({{model, folder_ / "softmax"}});
     chosen.only = {model + ("." + step)};
@@ -83,8 +84,9 @@ TEST_F(GivenModels, HeldOutTextIsMadeAsThatOfTheTraining) {
       << "BOS between documents";
 }
 
-// Bytes of V against the weights of a whole pass, and what each cache holds at most.
-TEST_F(GivenModels, CachesHoldAndReadWhatTheySay) {
+// Compares the bytes of V that decode reads with the attention weights of a full forward pass, and checks the size
+// limit of each cache.
+TEST_F(GivenModels, Caches_HaveExpectedSizesAndReads) {
   const Json settings{{"texts", 3},
                       {"length", 40},
                       {"counted_from", 20},
@@ -111,7 +113,7 @@ TEST_F(GivenModels, CachesHoldAndReadWhatTheySay) {
     const ModelAndTexts subject = model_and_texts(
         {{{"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 3, 41);
     const at::NoGradGuard guard;
-    double alive = 0;  // of the last four of 24 tokens, summed over layers and heads
+    double alive = 0;  // alive keys of the last four of 24 tokens, summed over layers and heads
     for (size_t n = 0; n < 2; ++n) {
       ForwardOptions options;
       options.return_stats = true;
@@ -121,7 +123,7 @@ TEST_F(GivenModels, CachesHoldAndReadWhatTheySay) {
     }
     EXPECT_NEAR(bytes("full", "24"), alive * kARow, 1e-6);
     if (model == std::string("softmax")) {
-      EXPECT_NEAR(bytes("full", "24"), 22.5 * kARow * kRows, 1e-6) << "21 to 24 keys";
+      EXPECT_NEAR(bytes("full", "24"), 22.5 * kARow * kRows, 1e-6) << "a query sees 21 to 24 keys";
       EXPECT_NEAR(bytes("heaviest:3+3", "40"), 7 * kARow * kRows, 1e-6);
     } else {
       EXPECT_LT(bytes("full", "24"), 22 * kARow * kRows);
@@ -133,8 +135,8 @@ TEST_F(GivenModels, CachesHoldAndReadWhatTheySay) {
               Names({"cache", "read_at", 40, "decoded", 4, "[24,8]"}));
 }
 
-// A sliding window over the cache is sliding-window attention: RoPE looks at distances alone.
-TEST_F(GivenModels, StreamingAgainstWholePasses) {
+// A sliding window over the cache equals sliding-window attention, because RoPE depends only on distances.
+TEST_F(GivenModels, Streaming_MatchesFullForward) {
   const Json values = experiment("streaming", "softmax", {{"texts", 3}, {"times", 4}, {"window", 1024}});
   EXPECT_EQ(values.at("window_tokens"), kContext);
   EXPECT_EQ(values.at("length"), 4 * kContext);
@@ -159,14 +161,14 @@ TEST_F(GivenModels, StreamingAgainstWholePasses) {
   }
 }
 
-TEST_F(GivenModels, SpreadAgainstTheTensors) {
+TEST_F(GivenModels, Spread_MatchesHookedTensors) {
   const Json values = experiment("spread", "lazy", {{"texts", 2}, {"length", 20}});
   ModelAndTexts subject = model_and_texts(
       {{{"model", (folder_ / "lazy").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 2, 20);
   for (size_t n = 0; n < 2; ++n) {
     double residual = 0, of_values = 0, sink = 0;
     ActivationHooks probes;
-    // The first position's variance over the mean of the others', less 1.
+    // The variance at the first position divided by the mean over the other positions, minus 1.
     const auto ratio = [](const at::Tensor& rows) {
       const at::Tensor variance = rows.to(at::kDouble).var(1, /*unbiased=*/true);
       return variance[0].item<double>() / variance.slice(0, 1).mean().item<double>() - 1;
@@ -188,7 +190,7 @@ TEST_F(GivenModels, SpreadAgainstTheTensors) {
   }
 }
 
-TEST_F(GivenModels, RepetitionAgainstTheWeights) {
+TEST_F(GivenModels, Repetition_MatchesAttentionWeights) {
   const Json values = experiment("repetition", "softmax", {{"texts", 2}, {"length", 16}});
   const ExperimentInputs run{
       {{"model", (folder_ / "softmax").string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false};

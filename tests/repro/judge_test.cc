@@ -1,4 +1,4 @@
-// The judge on made-up seeds whose answer is known.
+// Tests the judge on synthetic seeds with known answers.
 #include "repro/judge.h"
 
 #include <gmock/gmock.h>
@@ -16,9 +16,9 @@ struct Expected {
   double bound, low, high, p;
 };
 
-// SciPy 1.17.1, for seeds x and a bound b:
+// Expected values from SciPy 1.17.1, for seeds x and a bound b:
 //   r = scipy.stats.ttest_1samp(x, b); r.confidence_interval(0.95); r.pvalue
-TEST(Judge, IntervalsAndPAreSciPys) {
+TEST(Judge, IntervalsAndP_MatchSciPy) {
   const Expected all[] = {{{-0.031, -0.042, -0.028, -0.037}, 0, -0.0444371854033, -0.0245628145967, 0.00158803206029},
                           {{0.012, -0.009, 0.004, -0.011}, 0, -0.0183824894793, 0.0163824894793, 0.86640692309},
                           {{-0.031, -0.042, -0.028, 0.37}, 0, -0.254054626481, 0.388554626481, 0.552992979303},
@@ -34,8 +34,8 @@ TEST(Judge, IntervalsAndPAreSciPys) {
   }
 }
 
-// Two bounds: outside of both the p of the nearer one, between them the larger p.
-TEST(Judge, ARegionOfTwoBoundsHasToBeLeftOnBothSides) {
+// A region with two bounds: outside of the region the p of the nearer bound, inside it the larger p.
+TEST(Judge, RegionWithTwoBounds_UsesTheRelevantBound) {
   const std::vector<double> seeds{0.49, 0.52, 0.505};
   EXPECT_NEAR(*over_units(seeds, {0.45, 0.55}).p, 0.035098718646, 1e-10);  // ttest_1samp(x, 0.55); 0.45: 0.0239
   EXPECT_NEAR(*over_units(seeds, {0.1, 0.45}).p, 0.0239078396423, 1e-10);
@@ -47,18 +47,19 @@ Verdict verdict(const std::vector<double>& seeds, const Region& region, double t
   return decide(e, {region}, times * e.p.value_or(1)).verdict;
 }
 
-TEST(Judge, AnEffectNoneTooFewAnOutlierAndTies) {
+TEST(Judge, Decide_HandlesEffectsOutliersAndTies) {
   const std::vector<double> effect{-0.031, -0.042, -0.028, -0.037};
   EXPECT_EQ(verdict(effect, below(0)), Verdict::reproduced);
   EXPECT_EQ(verdict(effect, above(0)), Verdict::refuted);
   EXPECT_EQ(verdict(effect, below(-0.03)), Verdict::open) << "the interval contains the bound";
   EXPECT_EQ(verdict({0.012, -0.009, 0.004, -0.011}, below(0)), Verdict::open);
-  EXPECT_EQ(verdict({-0.031, -0.042, -0.028, 0.37}, below(0)), Verdict::open) << "three of four agree, one does not";
+  EXPECT_EQ(verdict({-0.031, -0.042, -0.028, 0.37}, below(0)), Verdict::open) << "one of four seeds is an outlier";
   EXPECT_EQ(verdict({-0.031}, below(0)), Verdict::open);
   EXPECT_EQ(verdict({}, below(0)), Verdict::open);
-  EXPECT_EQ(verdict({-0.03, -0.05}, below(0)), Verdict::open) << "t of one degree of freedom is wide";
-  EXPECT_EQ(verdict({0, 0, 0}, below(0)), Verdict::open) << "no difference decides nothing";
-  EXPECT_EQ(verdict({-0.03125, -0.03125, -0.03125}, below(0)), Verdict::open) << "no spread";
+  EXPECT_EQ(verdict({-0.03, -0.05}, below(0)), Verdict::open)
+      << "Student's t with one degree of freedom gives a wide interval";
+  EXPECT_EQ(verdict({0, 0, 0}, below(0)), Verdict::open) << "equal models decide nothing";
+  EXPECT_EQ(verdict({-0.03125, -0.03125, -0.03125}, below(0)), Verdict::open) << "equal seeds have no spread";
   const Decision agree = decide(over_units({1.0 / 3270, 1.0 / 3270}, below(0)), {below(0)}, 0);
   EXPECT_EQ(agree.verdict, Verdict::open);
   EXPECT_THAT(agree.reason, Names({"seeds"}));
@@ -66,7 +67,7 @@ TEST(Judge, AnEffectNoneTooFewAnOutlierAndTies) {
   EXPECT_THAT(decide(over_units({-0.031}, below(0)), {below(0)}, 1).reason, Names({"seed"}));
 }
 
-TEST(Judge, TheReasonNamesTheBound) {
+TEST(Judge, Reason_NamesTheBound) {
   const auto reason = [](const std::vector<double>& seeds, const Region& region) {
     return decide(over_units(seeds, region), {region}, 0).reason;
   };
@@ -79,7 +80,7 @@ TEST(Judge, TheReasonNamesTheBound) {
   EXPECT_THAT(reason({2, 2.1}, {2, 9}), Names({"bound"}));
 }
 
-TEST(Judge, FewTextsOfOneModelDecideNothing) {
+TEST(Judge, TooFewTexts_DecideNothing) {
   const Rule rule{.region = below(0), .least = 8, .units = "texts"};
   const std::vector<double> seven{-1, -1.1, -1.2, -0.9, -1, -1.1, -1.2};
   const UnitEstimate few = over_units(seven, below(0));
@@ -90,15 +91,15 @@ TEST(Judge, FewTextsOfOneModelDecideNothing) {
   EXPECT_EQ(decide(over_units(eight, below(0)), rule, 0).verdict, Verdict::reproduced);
 }
 
-// A value within a tenth of the published one is the same, however narrow the interval.
-TEST(Judge, AValueIsNotRefutedForBeingMeasuredPrecisely) {
+// A value within 10 % of the published value counts as reproduced, however narrow the interval is.
+TEST(Judge, PreciseValue_WithinToleranceIsReproduced) {
   const Region tenth{0.9 * 0.5958, 1.1 * 0.5958};
   EXPECT_EQ(verdict({0.5990, 0.5991, 0.5992}, tenth), Verdict::reproduced);
   EXPECT_EQ(verdict({0.70, 0.701, 0.702}, tenth), Verdict::refuted);
   EXPECT_EQ(verdict({0.60, 0.66, 0.70}, tenth), Verdict::open);
 }
 
-TEST(Judge, PrintedDigits) {
+TEST(Judge, RoundsTo_ComparesPrintedDigits) {
   EXPECT_TRUE(rounds_to(17.8464, "17.846"));
   EXPECT_FALSE(rounds_to(17.8466, "17.846"));
   EXPECT_TRUE(rounds_to(28.0149, "28.01"));
@@ -108,13 +109,13 @@ TEST(Judge, PrintedDigits) {
   EXPECT_FALSE(rounds_to(NAN, "2"));
 }
 
-TEST(Judge, EqualWithinAMargin) {
+TEST(Judge, Equal_WithinMargin) {
   const Rule rule{.region = below(0), .equal_within = 0.005};
   EXPECT_EQ(decide(over_units({-0.001, -0.0012, -0.0011}, below(0)), rule, 0.001).verdict, Verdict::equal);
   EXPECT_EQ(decide(over_units({-0.011, -0.012, -0.0115}, below(0)), rule, 0.001).verdict, Verdict::reproduced);
 }
 
-TEST(Judge, HolmStepsDown) {
+TEST(Judge, Holm_StepsDown) {
   EXPECT_THAT(holm({0.01, 0.04, 0.03}),
               ElementsAre(DoubleNear(0.03, 1e-12), DoubleNear(0.06, 1e-12), DoubleNear(0.06, 1e-12)));
   EXPECT_THAT(holm({1, 0.5}), ElementsAre(1, 1));
@@ -129,8 +130,8 @@ TestedClaim claim(const std::vector<double>& seeds) {
   return out;
 }
 
-// p = 0.0016: alone and beside 30 others without a measurement it holds, beside 31 not.
-TEST(Judge, ThePagesClaimsShareOneCorrection) {
+// p = 0.0016 stays below 0.05 with up to 30 further claims without a measurement, but not with 31.
+TEST(Judge, ClaimsOfPage_ShareOneCorrection) {
   const std::vector<double> effect{-0.031, -0.042, -0.028, -0.037};
   for (const auto& [others, expected] :
        {std::pair{0, Verdict::reproduced}, {30, Verdict::reproduced}, {31, Verdict::open}}) {
@@ -146,13 +147,14 @@ TEST(Judge, ThePagesClaimsShareOneCorrection) {
   std::vector<TestedClaim> described(40, claim({}));
   for (TestedClaim& c : described) c.rule.reset();
   described.push_back(claim(effect));
-  EXPECT_EQ(judge_page(described).back().verdict, Verdict::reproduced) << "what has no rule is no claim";
-  // The other way round the correction guards a refutation.
+  EXPECT_EQ(judge_page(described).back().verdict, Verdict::reproduced)
+      << "findings without a rule do not count in the correction";
+  // The correction also applies to refutations.
   std::vector<TestedClaim> page(31, claim({}));
   page.push_back(claim({0.031, 0.042, 0.028, 0.037}));
   EXPECT_EQ(judge_page(page).back().verdict, Verdict::open);
   EXPECT_EQ(judge_page({page.back()}).back().verdict, Verdict::refuted);
-  // Claims of another family do not count.
+  // Claims of a different family do not count.
   for (size_t n = 0; n < 20; ++n) page[n].finding.family = "(a)";
   const std::vector<Finding> apart = judge_page(page);
   EXPECT_EQ(apart.back().verdict, Verdict::refuted);

@@ -1,5 +1,5 @@
-// The latency of trained models: the forms of a model against their definitions, what is measured of them, and the
-// recipe to its end.
+// Tests the latency experiments on given models: the variants of a model, the measured values, and a complete run of
+// the recipe.
 #include "repro/experiments/latency.h"
 
 #include <ATen/ATen.h>
@@ -41,7 +41,7 @@ class Latency : public GivenModels {
 
 at::Tensor some_text() { return at::arange(40).remainder(7).add(80).unsqueeze(0); }
 
-// Scores and weights of the first layer, whose input is equal in all forms of a model.
+// Scores and weights of the first layer, whose input is equal in all variants of a model.
 std::pair<at::Tensor, at::Tensor> first_layer(LanguageModel& model) {
   std::pair<at::Tensor, at::Tensor> out;
   ActivationHooks hooks;
@@ -53,7 +53,7 @@ std::pair<at::Tensor, at::Tensor> first_layer(LanguageModel& model) {
   return out;
 }
 
-TEST_F(Latency, VariantsAreWhatTheySay) {
+TEST_F(Latency, Variants_MatchTheirDefinitions) {
   const at::NoGradGuard guard;
   auto all = variants();
   ASSERT_EQ(all.size(), 4u);
@@ -65,7 +65,7 @@ TEST_F(Latency, VariantsAreWhatTheySay) {
   EXPECT_TRUE(at::equal(hidden(all[3].model), hidden(twin)));
 
   const auto [scores, weights] = first_layer(all[0].model);
-  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "visible, not alive";
+  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "some keys are visible but not alive";
   for (const size_t n : {size_t{1}, size_t{2}}) {
     SCOPED_TRACE(all[n].name);
     const auto [same, softmax] = first_layer(all[n].model);
@@ -73,7 +73,7 @@ TEST_F(Latency, VariantsAreWhatTheySay) {
     EXPECT_TRUE(at::allclose(softmax, at::softmax(scores, -1), 1e-5, 1e-7));
   }
   EXPECT_EQ(all[1].name, kAllAlive);
-  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic) << "it computes the second pass";
+  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic) << "this variant computes the second pass";
   EXPECT_EQ(all[2].name, kOnePass);
   EXPECT_EQ(all[2].model.config().attention.normalizer, Normalizer::softmax);
   EXPECT_FALSE(all[2].model.tau(0).defined());
@@ -81,7 +81,7 @@ TEST_F(Latency, VariantsAreWhatTheySay) {
   EXPECT_FALSE(at::allclose(hidden(all[0].model), hidden(all[2].model), 1e-2, 1e-2));
 }
 
-TEST_F(Latency, LivenessAgainstAWholePass) {
+TEST_F(Latency, AliveFraction_MatchesFullForward) {
   const Json values = experiment("model_latency", "lazy", settings({32, 64}));
   LanguageModel model = LanguageModel::load(folder_ / "lazy");
   const auto tokenizer = load_tokenizer((folder_ / "lazy").string());
@@ -115,20 +115,20 @@ TEST_F(Latency, LivenessAgainstAWholePass) {
         EXPECT_GT(found.at("quartiles").at(0).get<double>(), 0);
         EXPECT_LE(found.at("quartiles").at(0), found.at("median"));
         EXPECT_LE(found.at("median").get<double>(), found.at("quartiles").at(1).get<double>() * (1 + 1e-9) + 1)
-            << "the median is the upper one of two in the middle";
+            << "for an even count the median is the upper of the two middle values";
       }
     }
   }
 }
 
-TEST_F(Latency, SpeedsOfAModelAndOneBesideIt) {
+TEST_F(Latency, Speed_MeasuresModelAndComparisonModel) {
   Json with = settings({16, 32});
   with["train_tokens"] = 40;
   for (const char* model : {"lazy", "softmax"}) {
     SCOPED_TRACE(model);
     const std::string before = read_file(folder_ / model / "model.safetensors");
     const Json values = experiment("speed", model, with);
-    EXPECT_EQ(values.size(), 3u + 2u) << "settings, the model and the one beside it";
+    EXPECT_EQ(values.size(), 3u + 2u) << "three settings, the model and the comparison model";
     for (const char* variant : {"as trained", "softmax"}) {
       for (const char* length : {"16", "32"}) {
         const Json found = values.at(variant).at(length);
@@ -143,7 +143,7 @@ TEST_F(Latency, SpeedsOfAModelAndOneBesideIt) {
   EXPECT_THAT(error_of([&] { experiment("speed", "lazy", with); }), Names({"speed", "settings", "train_tokens"}));
 }
 
-TEST_F(Latency, BadInputIsNamed) {
+TEST_F(Latency, BadInput_IsNamedInTheError) {
   const auto names = [&](const char* model, const Json& more, std::initializer_list<Token> tokens) {
     const std::string found = error_of([&] { experiment("model_latency", model, more); });
     EXPECT_THAT(found, Names({"model_latency"}));
@@ -163,7 +163,7 @@ TEST_F(Latency, BadInputIsNamed) {
   names("lazy", wide, {"dtype", "fp32", "bf16", "fp64"});
 }
 
-TEST_F(Latency, TheRecipeRunsToItsEnd) {
+TEST_F(Latency, Recipe_RunsToCompletion) {
   RunOptions o = options({{"lazy", folder_ / "lazy"}, {"softmax-rope150k", folder_ / "softmax"}});
   o.latency = [](const Json&) { return Json::object(); };
   const RecipeRun run = run_recipe(find_recipe("latency"), o);
@@ -173,7 +173,7 @@ TEST_F(Latency, TheRecipeRunsToItsEnd) {
     EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": one training decides nothing";
     timed += f.estimate.has_value();
   }
-  EXPECT_EQ(timed, run.findings.size() - 3) << "all but the synthetic part";
+  EXPECT_EQ(timed, run.findings.size() - 3) << "all except the three synthetic claims";
   const std::string report = read_file(write_report(run, folder_ / "report"));
   EXPECT_THAT(report, HasSubstr("| 1024 | as trained | "));
   const Json table = to_json(run).at("tables").at(0);
@@ -183,13 +183,13 @@ TEST_F(Latency, TheRecipeRunsToItsEnd) {
   for (const Json& row : table.at("rows")) EXPECT_EQ(row.size(), table.at("columns").size());
   EXPECT_EQ(table.at("rows").at(1).at(6), "1") << "all alive";
   EXPECT_THAT(to_html(run), HasSubstr(title));
-  // Other weights beside it are another measurement.
+  // Different weights of the comparison model make a different measurement.
   const auto other = options({{"lazy", folder_ / "lazy"}, {"softmax-rope150k", folder_ / "lazy"}});
   for (const StepRun& s : plan_recipe(find_recipe("latency"), other).steps)
     EXPECT_FALSE(s.found && s.step.id == "lazy.model_latency");
 }
 
-TEST(LatencyRecipe, MeasuresModelsOfOneSeedTogether) {
+TEST(LatencyRecipe, ModelsOfOneSeed_AreMeasuredTogether) {
   const Conditions conditions{find_scale("small"), "corpus", {}, {}, 2, "cuda"};
   std::vector<std::vector<std::string>> found;
   for (const Step& step : find_recipe("latency").plan(conditions)) {
@@ -203,8 +203,8 @@ TEST(LatencyRecipe, MeasuresModelsOfOneSeedTogether) {
                                                           {"lazy.seed2", "softmax-rope150k.seed2"}}));
 }
 
-// Values of the step for three seeds; `trained` and `all`: prefill of Lazy as trained and with every pair alive, where
-// one pass takes 100 ms and the softmax model 100 ms.
+// Judges made-up values of the step. `trained` is the prefill time of the trained Lazy model in ms; the one-pass
+// variant and the softmax model take 100 ms.
 std::vector<Finding> judged(double trained, int64_t seeds) {
   std::map<std::string, Json> values;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
@@ -217,7 +217,7 @@ std::vector<Finding> judged(double trained, int64_t seeds) {
   return find_recipe("latency").judge({find_scale("small"), {}, {}, {}, seeds, "cpu"}, Results(seeds, values));
 }
 
-TEST(LatencyRecipe, AnswersTheQuestion) {
+TEST(LatencyRecipe, Claims_FollowFromTheTimes) {
   const auto verdict = [](double trained, int64_t seeds, const char* words) {
     for (const Finding& f : judged(trained, seeds)) {
       if (f.claim.find("8192 tokens, prefill: " + std::string(words)) == 0) return f.verdict;
@@ -232,7 +232,7 @@ TEST(LatencyRecipe, AnswersTheQuestion) {
   EXPECT_EQ(verdict(95, 3, covers), Verdict::reproduced);
 }
 
-TEST(LatencyRecipe, MistakesInTheFileAreNamed) {
+TEST(LatencyRecipe, MistakesInFile_AreNamedInTheError) {
   const std::string good =
       "[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\", \"softmax\"]\n[[step]]\nkind = \"experiment\"\n"
       "experiment = \"model_latency\"\nof = \"trained\"\nmodels = [\"lazy\"]\nbeside = [\"softmax\"]\n[[table]]\n"

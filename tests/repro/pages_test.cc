@@ -1,5 +1,5 @@
-// The pages of experiments in a real browser (support/browser.h): maps behind sliders, histograms, curves by position,
-// what was measured beside what is published, the command that made them.
+// Renders the pages of experiments in a real browser (support/browser.h): maps with sliders, histograms, curves by
+// position, measured and published values, and the command that created the page.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class ExperimentPages : public BrowserTest {
  protected:
-  // A recipe whose steps are run by `values`, as a page.
+  // The HTML page of a recipe whose step values are computed by `values`.
   static std::string page(const char* recipe, const Conditions& conditions,
                           const std::function<Json(const Step&)>& values) {
     RecipeRun run{&find_recipe(recipe), conditions, {}, {}, std::string("lazy repro ") + recipe, "2026-01-02"};
@@ -32,14 +32,14 @@ class ExperimentPages : public BrowserTest {
   }
 };
 
-TEST_F(ExperimentPages, OfAGivenModel) {
+TEST_F(ExperimentPages, Page_OfGivenModel) {
   const ExperimentFolder files;
   const auto check = [&](const char* recipe, int pictures, int sliders) {
     SCOPED_TRACE(recipe);
     RecipeRun done = run_recipe(find_recipe(recipe), files.options());
     done.command = fmt::format("lazy repro {} --model DIR", recipe);
     const std::string html = to_html(done);
-    // Beside what was measured: what is published.
+    // The page shows the published values together with the measured values.
     EXPECT_FALSE(done.findings.empty());
     for (const Finding& f : done.findings) EXPECT_NE(html.find(html_escape(f.paper)), std::string::npos) << f.paper;
     EXPECT_NE(html.find(done.command), std::string::npos);
@@ -54,7 +54,7 @@ TEST_F(ExperimentPages, OfAGivenModel) {
   shoot("gpt2-interventions", 390, 5200, "-phone");
 }
 
-TEST_F(ExperimentPages, OfToys) {
+TEST_F(ExperimentPages, Page_OfToys) {
   Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
   for (const char* recipe : {"toy-unigram", "toy-bigram"}) {
     const std::string html = page(recipe, conditions, [](const Step& step) {
@@ -70,7 +70,7 @@ TEST_F(ExperimentPages, OfToys) {
   shoot("toy-unigram", 390, 5200, "-phone");
 }
 
-TEST_F(ExperimentPages, OfFigure2) {
+TEST_F(ExperimentPages, Page_OfFigure2) {
   Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
   const ExperimentFolder files;
   const std::string html = page("fig2", conditions, [&](const Step& step) {
@@ -84,8 +84,9 @@ TEST_F(ExperimentPages, OfFigure2) {
   shoot("fig2", 390, 5200, "-phone");
 }
 
-// `lazy sinks` with every further measure and every head's map: words stand at both axes of the map.
-TEST_F(ExperimentPages, OfSinksWithEveryMeasure) {
+// The page of `lazy sinks` with all further measures and the map of every head; both axes of a map are labeled with
+// tokens.
+TEST_F(ExperimentPages, Page_OfSinksWithEveryMeasure) {
   const ExperimentFolder files;
   LanguageModel model = LanguageModel::load(files.model());
   const auto tokenizer = load_tokenizer(files.model().string());

@@ -1,4 +1,4 @@
-// What the recipes say of made-up results.
+// Tests the findings of recipes on made-up results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ Conditions claims_at(const std::string& scale) { return {find_scale(scale), {}, 
 
 using Values = std::map<std::string, Json>;
 
-// A step of a model for four seeds: a field's list of eight texts, around `value` and the seed's own deviation.
+// Adds the values of a step for four seeds: a list of eight texts around `value`, with a small deviation per seed.
 void add(Values& all, const std::string& model, const std::string& step, const std::string& field, double value) {
   constexpr double deviations[] = {0.0004, -0.0003, 0.0001, -0.0002};
   for (int64_t seed = 1; seed <= 4; ++seed) {
@@ -35,8 +35,8 @@ const Finding& about(const std::vector<Finding>& findings, const std::string& wo
   return findings.front();
 }
 
-// A report on what is done so far.
-TEST(Recipes, EveryJudgementStandsWithoutItsSteps) {
+// Reports can be written while steps are unfinished.
+TEST(Recipes, Judgments_AreOpenWithoutSteps) {
   for (const Recipe& recipe : recipes()) {
     for (const Scale& scale : scales()) {
       SCOPED_TRACE(recipe.name + " " + scale.name);
@@ -46,26 +46,28 @@ TEST(Recipes, EveryJudgementStandsWithoutItsSteps) {
   }
 }
 
-TEST(Recipes, Table1ComparesMixersByTheirOwnRows) {
+TEST(Recipes, Table1_ComparesMixersByPublishedRows) {
   Values values;
   for (const auto& [model, loss] :
        {std::pair{"lazy", 3.0}, {"retnet", 4.0}, {"mamba2", 2.0}, {"softmax", 3.5}, {"streaming", 3.6}})
     add(values, model, "heldout", "loss", loss);
   const auto findings = find_recipe("table1").judge(claims_at("small"), Results(4, values));
-  EXPECT_EQ(about(findings, "RetNet 760M's held-out loss is above that of Lazy Attention 760M").verdict,
+  EXPECT_EQ(about(findings, "RetNet 760M's held-out loss is above the held-out loss of Lazy Attention 760M").verdict,
             Verdict::reproduced);
-  EXPECT_EQ(about(findings, "Mamba2 760M's held-out loss is below that of Lazy").verdict, Verdict::reproduced);
-  const Finding& streaming = about(findings, "StreamingLLM 340M's held-out loss is above that of Transformer++ 340M");
+  EXPECT_EQ(about(findings, "Mamba2 760M's held-out loss is below the held-out loss of Lazy").verdict,
+            Verdict::reproduced);
+  const Finding& streaming =
+      about(findings, "StreamingLLM 340M's held-out loss is above the held-out loss of Transformer++ 340M");
   EXPECT_EQ(streaming.verdict, Verdict::reproduced);
   EXPECT_EQ(streaming.models, "streaming, softmax");
   EXPECT_EQ(about(findings, "DeltaNet 760M's held-out loss").verdict, Verdict::open);
-  // One training of each is no finding.
+  // Models that were trained once do not give a finding.
   for (const Finding& f : find_recipe("table1").judge(claims_at("small"), Results(1, values)))
     EXPECT_TRUE(f.verdict == Verdict::open || f.verdict == Verdict::not_testable) << f.claim;
 }
 
-// Excess sinks against softmax's, and times against those of softmax in the same step.
-TEST(Recipes, RivalsAreJudgedBySinksAndTimes) {
+// Excess sinks are compared with softmax, and times with the time of softmax in the same step.
+TEST(Recipes, Rivals_AreJudgedBySinksAndTimes) {
   Values values;
   for (const auto& [model, excess, sink_1] :
        {std::tuple{"softmax", 0.08, 0.1}, {"gated", 0.01, 0.0}, {"off-by-one", 0.06, 0.09}}) {
@@ -89,13 +91,13 @@ TEST(Recipes, RivalsAreJudgedBySinksAndTimes) {
   EXPECT_EQ(verdict("(f) a token of gated after 2048"), Verdict::refuted);
   EXPECT_NEAR(about(findings, "(f) a token of gated").estimate->value, 1.2025, 1e-9);
   EXPECT_EQ(verdict("(f) a token of softpick"), Verdict::open);
-  add(values, "softmax", "sinks", "excess", -0.01);  // no sink of softmax: nothing to remove
+  add(values, "softmax", "sinks", "excess", -0.01);  // softmax has no sink that could be removed
   EXPECT_EQ(about(find_recipe("rivals").judge(claims_at("small"), Results(4, values)), "excess sink of gated").verdict,
             Verdict::not_testable);
 }
 
-// Curves of 100 and 200 tokens; the time of a token decides where they are read.
-TEST(Recipes, TrainingCurvesAtEqualTime) {
+// Curves with points at 100 and 200 tokens; the time per token determines where they are compared.
+TEST(Recipes, TrainingCurves_AreComparedAtEqualTime) {
   const auto judged = [](double pace) {
     Values values;
     for (int64_t seed = 1; seed <= 3; ++seed) {
@@ -114,9 +116,9 @@ TEST(Recipes, TrainingCurvesAtEqualTime) {
     return about(judged(pace), "(a) at equal time the validation loss of gated").estimate->value;
   };
   EXPECT_NEAR(effect(1), 2.8 - 3.0, 1e-12);
-  EXPECT_NEAR(effect(2), 3.6 - 3.0, 0.003) << "gated has had half its tokens";
-  EXPECT_NEAR(effect(1.25), 3.12 - 3.0, 0.003) << "160 tokens";
-  EXPECT_NEAR(effect(0.8), 2.8 - 3.4, 0.003) << "softmax has had 160";
+  EXPECT_NEAR(effect(2), 3.6 - 3.0, 0.003) << "gated has processed half of its tokens";
+  EXPECT_NEAR(effect(1.25), 3.12 - 3.0, 0.003) << "gated has processed 160 tokens";
+  EXPECT_NEAR(effect(0.8), 2.8 - 3.4, 0.003) << "softmax has processed 160 tokens";
   const Finding late = about(judged(4), "(a) at equal time the validation loss of gated");
   EXPECT_EQ(late.verdict, Verdict::open);
   const std::string unmeasured = about(judged(1), "(a) at equal time the validation loss of lazy").reason;
@@ -125,8 +127,8 @@ TEST(Recipes, TrainingCurvesAtEqualTime) {
   EXPECT_NE(late.reason, unmeasured);
 }
 
-// The same tasks' values, seed by seed: documents are the same for both models.
-TEST(Recipes, Table1ComparesTasksSeedBySeed) {
+// Task accuracies are compared seed by seed, because both models see the same documents.
+TEST(Recipes, Table1_ComparesTasksSeedBySeed) {
   const auto tasks = [](double accuracy) { return Json{{"piqa", {{"acc", {{"value", accuracy}, {"n", 100}}}}}}; };
   Values values;
   for (const auto& [seed, shift] : {std::pair{1, 0.0}, {2, 0.1}, {3, -0.05}, {4, 0.2}}) {
@@ -134,9 +136,9 @@ TEST(Recipes, Table1ComparesTasksSeedBySeed) {
     values[training_id("softmax", seed) + ".tasks"] = tasks(0.59 + shift - 1e-7 * seed);
   }
   const Finding f = about(find_recipe("table1").judge(claims_at("small"), Results(4, values)),
-                          "Transformer++ 340M's PIQA acc is below that of Lazy Attention 340M");
+                          "Transformer++ 340M's PIQA acc is below Lazy Attention 340M's PIQA acc");
   EXPECT_NEAR(f.estimate->value, -0.01, 1e-6);
-  EXPECT_EQ(f.verdict, Verdict::reproduced) << "seeds differ by more, pairs do not";
+  EXPECT_EQ(f.verdict, Verdict::reproduced) << "seeds differ by more than the effect, but paired differences do not";
 }
 
 Json mask_values(double first, double masked) {
@@ -152,9 +154,9 @@ Json mask_values(double first, double masked) {
           {"alpha", {first, masked}}};
 }
 
-TEST(Recipes, Figure2aAsksWhoIsTheSink) {
+TEST(Recipes, Figure2a_DecidesWhichTokenIsTheSink) {
   const Recipe& recipe = find_recipe("fig2a");
-  EXPECT_EQ(recipe.plan(claims_at("small")).size(), 14u) << "seven places, a model and a measure each";
+  EXPECT_EQ(recipe.plan(claims_at("small")).size(), 14u) << "seven positions with one model and one measurement each";
   for (const Step& step : recipe.plan(claims_at("small"))) {
     if (step.id == "mask-at-17.mask") {
       EXPECT_EQ(step.settings.at("position"), 17);
@@ -181,7 +183,8 @@ TEST(Recipes, Figure2aAsksWhoIsTheSink) {
   EXPECT_THAT(recipe.pictures(results), HasSubstr("Sink<sub>k</sub>"));
 }
 
-// [layer][head][distance]: `upper` of the heads of the upper layers inhibit return, those below decay.
+// [layer][head][distance]: a fraction `upper` of the heads in the upper layers shows inhibition of return; all other
+// curves decay.
 Json learned(int layers, int heads, double upper) {
   Json bias = Json::array();
   for (int l = 0; l < layers; ++l) {
@@ -201,7 +204,7 @@ Json learned(int layers, int heads, double upper) {
   return {{"distance_bias", bias}};
 }
 
-// `learned` values of four seeds, the bias of seed k times 1 + k / 1000.
+// `learned` values for four seeds; the bias of seed k is multiplied by 1 + k / 1000.
 Values four_seeds(const std::string& model, const Json& values) {
   Values out;
   for (int64_t seed = 1; seed <= 4; ++seed) {
@@ -216,7 +219,7 @@ Values four_seeds(const std::string& model, const Json& values) {
   return out;
 }
 
-TEST(Recipes, Figure4JudgesSyntheticBiases) {
+TEST(Recipes, Figure4_JudgesSyntheticBiases) {
   const Recipe& recipe = find_recipe("fig4");
   const auto judged = [&](double upper, double upper_of_the_last_seed) {
     Values values = four_seeds("lazy", learned(12, 8, upper));
@@ -244,8 +247,8 @@ TEST(Recipes, Figure4JudgesSyntheticBiases) {
             Verdict::open);
 }
 
-// Every recipe reads every seed: --seeds adds to what is judged.
-TEST(Recipes, AFurtherSeedCounts) {
+// Every recipe uses every seed, so --seeds increases the number of judged values.
+TEST(Recipes, FurtherSeeds_AreCounted) {
   Values values = four_seeds("lazy", learned(12, 8, 1));
   const auto n = [&](int64_t seeds) {
     return about(find_recipe("fig4").judge(claims_at("small"), Results(seeds, values)), "falls with distance")
@@ -254,7 +257,7 @@ TEST(Recipes, AFurtherSeedCounts) {
   EXPECT_EQ(n(1), 1u);
   EXPECT_EQ(n(3), 3u);
   values.erase("lazy.seed2.learned");
-  EXPECT_EQ(n(4), 3u) << "a seed counts once it is measured";
+  EXPECT_EQ(n(4), 3u) << "only measured seeds count";
   for (const Recipe& recipe : recipes()) {
     size_t one = 0, three = 0;
     for (const auto& [seeds, count] : {std::pair{1, &one}, {3, &three}}) {
@@ -268,7 +271,7 @@ TEST(Recipes, AFurtherSeedCounts) {
   }
 }
 
-TEST(Recipes, Table2JudgesSyntheticMeasures) {
+TEST(Recipes, Table2_JudgesSyntheticMeasures) {
   Values values;
   for (const auto& [model, sink, density] : {std::tuple{"softmax", 0.05, 0.94},
                                              {"sparsemax", 0.06, 0.93},
@@ -286,16 +289,16 @@ TEST(Recipes, Table2JudgesSyntheticMeasures) {
   EXPECT_EQ(about(findings, "sparsemax: the density is above").verdict, Verdict::refuted);
   EXPECT_EQ(about(findings, "sparsemax: the sink ratio is below").verdict, Verdict::refuted);
   EXPECT_EQ(about(findings, "held-out loss than ReLU(softmax - 1 / i)").verdict, Verdict::open);
-  EXPECT_EQ(about(findings, "sink ratio of entmax-1.5").rule, "") << "no figure is published";
+  EXPECT_EQ(about(findings, "sink ratio of entmax-1.5").rule, "") << "no value is published";
   const Finding& value = about(findings, "density of softmax");
   EXPECT_EQ(value.verdict, Verdict::not_testable);
   EXPECT_THAT(value.rule, Names({10, "0.9453"}));
   EXPECT_THAT(density.rule, Names({"below", 0}));
   const auto at_paper = find_recipe("table2").judge(claims_at("paper"), Results(4, values));
-  EXPECT_EQ(about(at_paper, "density of softmax").verdict, Verdict::reproduced) << "0.94 of 0.9453";
+  EXPECT_EQ(about(at_paper, "density of softmax").verdict, Verdict::reproduced) << "0.94 is within 10 % of 0.9453";
 }
 
-// Made-up values of one training of every model, of which no two are alike.
+// Made-up values for one training of every model; all values differ.
 Values one_training(const Recipe& recipe, const Conditions& conditions) {
   Values values;
   double level = 1;
@@ -334,7 +337,7 @@ Values one_training(const Recipe& recipe, const Conditions& conditions) {
   return values;
 }
 
-TEST(Recipes, OneTrainingOfEachModelDecidesNothing) {
+TEST(Recipes, OneTrainingPerModel_DecidesNothing) {
   size_t measured = 0;
   for (const Recipe& recipe : recipes()) {
     for (const Scale& scale : scales()) {
@@ -349,10 +352,10 @@ TEST(Recipes, OneTrainingOfEachModelDecidesNothing) {
       }
     }
   }
-  EXPECT_GT(measured, 0u) << "claims of trained models had something to judge";
+  EXPECT_GT(measured, 0u) << "some claims of trained models must have values";
 }
 
-TEST(Recipes, OneTrainingShowsItsTextsAndDecidesNothing) {
+TEST(Recipes, OneTraining_ReportsItsTextsOnly) {
   Values values;
   add(values, "softmax", "sinks", "sink_ratio", 0.05);
   add(values, "elastic", "sinks", "sink_ratio", 0.002);
@@ -363,7 +366,7 @@ TEST(Recipes, OneTrainingShowsItsTextsAndDecidesNothing) {
   EXPECT_THAT(f.reason, testing::AllOf(Names({8}), HasSubstr("[")));
 }
 
-// 4 layers of 4 heads whose bias is -1 up to a distance and nothing beyond.
+// Four layers with four heads whose bias is -1 up to `distance` and 0 beyond it.
 Json reaching(size_t distance, size_t window) {
   std::vector<double> curve(window, 0.0);
   std::fill(curve.begin(), curve.begin() + static_cast<std::ptrdiff_t>(std::min(distance + 1, window)), -1.0);
@@ -371,7 +374,7 @@ Json reaching(size_t distance, size_t window) {
       {"distance_bias", std::vector<std::vector<std::vector<double>>>(4, std::vector<std::vector<double>>(4, curve))}};
 }
 
-TEST(Recipes, Figure9ComparesRangesWithinOneWindow) {
+TEST(Recipes, Figure9_ComparesRangesWithinOneWindow) {
   const auto judged = [](size_t alone, size_t with_rope) {  // windows of tiny scale: 256 and 128
     Values values;
     for (int64_t seed = 1; seed <= 4; ++seed) {
@@ -389,8 +392,8 @@ TEST(Recipes, Figure9ComparesRangesWithinOneWindow) {
   EXPECT_EQ(both.verdict, Verdict::not_testable);
 }
 
-// "Within 20 tokens" is a bound: less is as published.
-TEST(Recipes, Figure9ReadsWithinAsABound) {
+// "Within 20 tokens" is an upper bound: smaller values agree with the publication.
+TEST(Recipes, Figure9_TreatsWithinAsUpperBound) {
   const auto judged = [](size_t range) {
     Values values;
     for (int64_t seed = 1; seed <= 4; ++seed)
@@ -402,7 +405,7 @@ TEST(Recipes, Figure9ReadsWithinAsABound) {
   EXPECT_EQ(judged(30), Verdict::refuted);
 }
 
-TEST(Recipes, Figure9JudgesAlibi) {
+TEST(Recipes, Figure9_JudgesAlibi) {
   const auto judged = [&](double factor) {  // 2 layers of 8 heads, 2^-1 ... 2^-8 at the start
     Values values;
     for (int64_t seed = 1; seed <= 4; ++seed) {
@@ -420,7 +423,7 @@ TEST(Recipes, Figure9JudgesAlibi) {
   EXPECT_EQ(about(biased, "ALiBi + bias").estimate->value, 18);
 }
 
-TEST(Recipes, AlibiThatWasNotTrainedIsOpen) {
+TEST(Recipes, UntrainedAlibi_IsOpen) {
   const auto findings =
       find_recipe("fig9").judge(claims_at("tiny"), Results(1, {{"bias-alone.learned", learned(4, 4, 0)}}));
   EXPECT_EQ(about(findings, "ALiBi with trainable slopes").verdict, Verdict::open);
@@ -428,7 +431,7 @@ TEST(Recipes, AlibiThatWasNotTrainedIsOpen) {
   EXPECT_EQ(about(findings, "ALiBi + bias").reason, about(nothing, "ALiBi + bias").reason);
 }
 
-TEST(Recipes, Figure10TellsLayersApart) {
+TEST(Recipes, Figure10_DistinguishesLayers) {
   Values values;
   for (int64_t seed = 1; seed <= 4; ++seed) {
     Json tau = Json::array();
@@ -446,7 +449,7 @@ TEST(Recipes, Figure10TellsLayersApart) {
     EXPECT_EQ(f.verdict, Verdict::reproduced) << f.claim;
 }
 
-TEST(Recipes, PairsAreOfTheSameTexts) {
+TEST(Recipes, Pairs_NeedTheSameTexts) {
   const auto loss = [](std::vector<double> texts) { return Json{{"loss", std::move(texts)}}; };
   const Finding f = about(
       find_recipe("parity").judge(claims_at("tiny"), Results(2, {{"lazy.heldout", loss({1, 2, 3})},
@@ -466,14 +469,15 @@ TEST(Recipes, PairsAreOfTheSameTexts) {
   EXPECT_FALSE(other.estimate);
   EXPECT_EQ(other.verdict, Verdict::open);
   const auto nothing = find_recipe("parity").judge(claims_at("tiny"), Results(1, {}));
-  EXPECT_NE(other.reason, about(nothing, "and RoPE base 1.5e5").reason) << "the two were measured on different texts";
-  // A record has the mean alone, which is no pair of any text.
+  EXPECT_NE(other.reason, about(nothing, "and RoPE base 1.5e5").reason)
+      << "the two models were measured on different texts";
+  // A record contains only the mean, so texts cannot be compared in pairs.
   const Finding mean = about(findings, "softmax's at RoPE base 1e4");
   EXPECT_NEAR(mean.estimate->value, 0.5, 1e-12);
   EXPECT_THAT(mean.reason, testing::Not(HasSubstr("[")));
 }
 
-TEST(Recipes, TheAblationSaysWhatDiffers) {
+TEST(Recipes, Ablation_NamesTheDifferences) {
   for (const Finding& f : find_recipe("ablation").judge(claims_at("tiny"), Results(1, {}))) {
     if (f.models == "rope-bias-150k, softmax" || f.models == "lazy, elastic") {
       EXPECT_THAT(f.claim, Names({"bias", "base"}));
@@ -481,7 +485,7 @@ TEST(Recipes, TheAblationSaysWhatDiffers) {
   }
 }
 
-TEST(Recipes, MinimalOverheadIsAnOverhead) {
+TEST(Recipes, MinimalOverhead_AllowsSmallOverhead) {
   const auto judged = [](double ratio) {  // softmax's time over Elastic-Softmax's
     std::vector<double> ratios;
     for (int n = 0; n < 9; ++n) ratios.push_back(ratio + 1e-4 * n);
@@ -489,14 +493,14 @@ TEST(Recipes, MinimalOverheadIsAnOverhead) {
                      claims_at("tiny"), Results(1, {{"latency", {{"forward", {{"ratios", ratios}, {"alive", 0.2}}}}}})),
                  "forward pass");
   };
-  EXPECT_EQ(judged(0.95).verdict, Verdict::reproduced) << "five hundredths more time is minimal";
+  EXPECT_EQ(judged(0.95).verdict, Verdict::reproduced) << "an overhead of about 5 % counts as minimal";
   EXPECT_NEAR(judged(0.8).estimate->value, 0.25, 1e-3);
   EXPECT_EQ(judged(0.8).verdict, Verdict::refuted);
   EXPECT_THAT(judged(0.8).reason, Names({20}));
 }
 
-// The study does not say over what its standard deviation is: either is as printed.
-TEST(Recipes, PrintedDigitsOfOneOfTwoMeasures) {
+// The study does not say which standard deviation it prints, so either of the two is accepted.
+TEST(Recipes, PrintedDigits_MatchEitherMeasure) {
   const auto judged = [](double by_n, double by_less) {
     std::vector<Json> layers(
         12, {{"mean", 0}, {"std", by_n}, {"std_unbiased", by_less}, {"all", std::vector<double>(768)}});
@@ -517,7 +521,7 @@ TEST(Recipes, PrintedDigitsOfOneOfTwoMeasures) {
   EXPECT_EQ(judged(6.61, 6.63).models, "gpt2");
 }
 
-TEST(Recipes, Table3KnowsSplitsFromSets) {
+TEST(Recipes, Table3_DistinguishesSplitsFromSets) {
   const Json counts{{"piqa", {{"samples", 1838}, {"files", "piqa.jsonl"}}},
                     {"arc", {{"samples", 7787}, {"files", "arc_easy.jsonl"}}},
                     {"boolq", {{"samples", 15943}, {"files", "boolq.jsonl"}}}};

@@ -1,4 +1,4 @@
-// Plans of the recipes, without training, and their reports.
+// Tests the plans of the recipes, without training, and their reports.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 Conditions at(const std::string& scale) { return {find_scale(scale), {}, {}, {}, 1, "cpu"}; }
 
-TEST(Recipes, EveryPlanTrainsWhatItMeasuresAtEveryScale) {
+TEST(Recipes, Plans_TrainEveryMeasuredModel) {
   const TemporaryFolder configs;
   write_configs(configs.path);
   for (const Recipe& recipe : recipes()) {
@@ -42,7 +42,7 @@ TEST(Recipes, EveryPlanTrainsWhatItMeasuresAtEveryScale) {
   }
 }
 
-TEST(Recipes, CostIsProportionalToTheTrainedTokens) {
+TEST(Recipes, Cost_IsProportionalToTrainingTokens) {
   const TemporaryFolder configs;
   const Conditions conditions{find_scale("small"), {}, {}, {}, 1, "cuda"};
   const auto of_steps = [&](int64_t steps) {
@@ -53,14 +53,14 @@ TEST(Recipes, CostIsProportionalToTheTrainedTokens) {
   const Cost one = of_steps(1000), two = of_steps(2000), three = of_steps(3000);
   EXPECT_DOUBLE_EQ(two.tokens, 2 * one.tokens);
   EXPECT_DOUBLE_EQ(three.tokens, 3 * one.tokens);
-  const double seconds = two.seconds - one.seconds;  // of the training alone: the measurement is the same
+  const double seconds = two.seconds - one.seconds;  // training time only, because the measurement is equal
   EXPECT_GT(seconds, 0);
   EXPECT_NEAR(three.seconds - two.seconds, seconds, 1e-6 * seconds);
   EXPECT_NEAR((two.tokens - one.tokens) / seconds, one.models.at(0).tokens_per_second,
               1e-6 * one.models.at(0).tokens_per_second);
 }
 
-TEST(Recipes, CostIsTheSumOverTheModels) {
+TEST(Recipes, Cost_IsTheSumOverModels) {
   const TemporaryFolder configs;
   const Conditions conditions{find_scale("small"), {}, {}, {}, 1, "cuda"};
   for (const char* recipe : {"table1", "table2", "parity"}) {
@@ -83,11 +83,11 @@ TEST(Recipes, CostIsTheSumOverTheModels) {
     EXPECT_NE(found, one.models.end()) << id;
     return found == one.models.end() ? ModelCost{} : *found;
   };
-  EXPECT_EQ(model("ttt-linear").trainings, 3) << "two trials and the model";
+  EXPECT_EQ(model("ttt-linear").trainings, 3) << "two trials and the final training";
   EXPECT_GT(model("ttt-linear").tokens, model("lazy").tokens);
 }
 
-TEST(Recipes, PaperScaleIsTheShippedConfigurations) {
+TEST(Recipes, PaperScale_EqualsShippedConfigurations) {
   const TemporaryFolder configs;
   write_configs(configs.path);
   const std::pair<const char*, const char*> shipped[] = {{"lazy", "lazy-340m-15b.toml"},
@@ -121,7 +121,7 @@ TEST(Recipes, PaperScaleIsTheShippedConfigurations) {
   EXPECT_EQ(compared, std::size(shipped));
 }
 
-TEST(Recipes, MixersOfTable1HaveAsManyParametersAsTransformer) {
+TEST(Recipes, MixersOfTable1_HaveAsManyParametersAsTransformer) {
   const TemporaryFolder configs;
   write_configs(configs.path);
   for (const char* scale : {"tiny", "small"}) {
@@ -140,7 +140,7 @@ TEST(Recipes, MixersOfTable1HaveAsManyParametersAsTransformer) {
       const ModelConfig& model = models.at(name);
       EXPECT_FALSE(model.all_attention()) << name;
       EXPECT_NEAR(static_cast<double>(count_parameters(model).total) / wanted, 1, 0.03) << scale << " " << name;
-      EXPECT_FALSE(with_sinks.contains(name)) << name << " has no weights of attention to measure";
+      EXPECT_FALSE(with_sinks.contains(name)) << name << " has no attention weights to measure";
     }
     EXPECT_TRUE(with_sinks.contains("softmax"));
     EXPECT_EQ(streaming, std::set<std::string>{std::string("softmax streaming:4+") +
@@ -148,7 +148,7 @@ TEST(Recipes, MixersOfTable1HaveAsManyParametersAsTransformer) {
   }
 }
 
-TEST(Recipes, AGivenModelTakesItsTrainingsPlace) {
+TEST(Recipes, GivenModel_ReplacesItsTraining) {
   Conditions conditions = at("small");
   conditions.models = {{"lazy", "runs/lazy"}, {"gpt2", "models/gpt2"}};
   conditions.corpus = "corpus";
@@ -157,24 +157,24 @@ TEST(Recipes, AGivenModelTakesItsTrainingsPlace) {
     EXPECT_TRUE(steps.emplace(step.id, step).second) << step.id << " comes twice";
   EXPECT_EQ(given_folder(steps.at("lazy")), fs::absolute("runs/lazy"));
   EXPECT_EQ(given_folder(steps.at("softmax-rope150k")), fs::path());
-  EXPECT_EQ(steps.at("lazy.repetition").model, "lazy") << "on the corpus, as if it had been trained here";
+  EXPECT_EQ(steps.at("lazy.repetition").model, "lazy") << "measured on the corpus, like a model that the plan trained";
   EXPECT_EQ(steps.at("gpt2.repetition").model, "");
   EXPECT_EQ(steps.at("gpt2.repetition").settings.at("corpus"), fs::absolute("corpus").string())
-      << "no --text: the corpus' held-out text";
+      << "without --text the held-out text of the corpus is used";
   const TemporaryFolder configs;
   EXPECT_EQ(cost(find_recipe("fig7"), conditions, configs.path).trainings, 1);
   conditions.seeds = 2;
   EXPECT_THAT(error_of([&] { find_recipe("fig7").plan(conditions); }), Names({"--model", "--seeds", 1, 2}));
 }
 
-TEST(Recipes, AnUnknownNameSuggestsTheNearest) {
-  // Quoted: the one that is meant, not the list of all.
+TEST(Recipes, UnknownName_SuggestsTheNearest) {
+  // The suggestion is quoted; the list of all names is not.
   EXPECT_THAT(error_of([] { find_recipe("tabel1"); }), Names({"tabel1", "'table1'"}));
   EXPECT_THAT(error_of([] { find_scale("tinny"); }),
               IsMessage("repro: --scale: expected tiny, small or paper, found 'tinny'; did you mean 'tiny'?"));
 }
 
-TEST(Recipes, Table2IsTheShippedConfigurations) {
+TEST(Recipes, Table2_EqualsShippedConfigurations) {
   const TemporaryFolder configs;
   write_configs(configs.path);
   const std::map<std::string, const char*> shipped{{"softmax", "softmax"},
@@ -198,9 +198,9 @@ TEST(Recipes, Table2IsTheShippedConfigurations) {
   EXPECT_EQ(compared, shipped.size());
 }
 
-// Table 2's four columns: loss, average score, density, sink ratio. The score is the mean of what each task is known
-// by.
-TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
+// Table 2 has four measures: loss, average score, density, sink ratio. The score is the mean of the headline metrics of
+// the tasks.
+TEST(Report, Report_HasMeasuresAndAverageScore) {
   RecipeRun run{&find_recipe("table2"), at("tiny"), {}, {}, "lazy repro table2 --scale tiny", "2026-01-01"};
   const auto done = [&](const std::string& id, StepKind kind, Json values) {
     run.steps.push_back({.step = {.id = id, .kind = kind}, .record = {{"values", std::move(values)}, {"seconds", 1}}});
@@ -223,12 +223,12 @@ TEST(Report, HasTheMeasuresAndTheAverageScoreOfEveryModel) {
   EXPECT_THAT(to_markdown(run), HasSubstr("| 37.50 % of 2 |"));
 }
 
-TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
+TEST(Report, Report_HasClaimIntervalScaleAndVerdict) {
   RecipeRun run{&find_recipe("table1"), at("tiny"), {}, {}, "lazy repro table1 --scale tiny", "2026-01-01"};
   TestedClaim claim{{.claim = "A | B is below C",
                      .paper = "2.62 against 2.64",
                      .models = "a, b",
-                     .unit = "nats a token",
+                     .unit = "nats per token",
                      .over = "seeds"},
                     Rule{below(0)}};
   claim.finding.estimate = over_units({-0.25, -0.375, -0.125}, below(-10));
@@ -237,7 +237,7 @@ TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   run.findings[0].verdict = Verdict::reproduced;
   const std::string markdown = to_markdown(run), html = to_html(run);
   EXPECT_THAT(markdown, HasSubstr(fmt::format("| A \\| B is below C | 2.62 against 2.64 | -0.25 [-0.5605, 0.06052] "
-                                              "nats a token | {} | 0.0742 | {} |",
+                                              "nats per token | {} | 0.0742 | {} |",
                                               over_text(run.findings[0]), verdict_text(run.findings[0], run))));
   EXPECT_THAT(over_text(run.findings[0]), Names({3, "seeds"}));
   EXPECT_THAT(verdict_text(run.findings[0], run), Names({"reproduced", "tiny", "a", "b"}));
@@ -253,7 +253,7 @@ TEST(Report, SaysClaimValueIntervalScaleAndVerdict) {
   EXPECT_EQ(json["findings"][0]["models"], "a, b");
   EXPECT_EQ(json["scale"], "tiny");
   for (const Json& row : json["published"]) {
-    EXPECT_FALSE(row["cited"].get<bool>()) << row["row"] << ": every row is trained here";
+    EXPECT_FALSE(row["cited"].get<bool>()) << row["row"] << ": this recipe trains the model of every row";
     EXPECT_FALSE(row["model"].get<std::string>().empty()) << row["row"];
   }
 }

@@ -1,4 +1,4 @@
-// The recipe rivals from training to page, in a size that takes seconds; and what its page says of made-up results.
+// Tests the recipe rivals from training to page with very small models, and its page on made-up results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ using testing::IsEmpty;
 
 constexpr const char* kModels[] = {"softmax", "elastic", "lazy", "gated", "off-by-one", "softpick", "learned-sink"};
 
-// The recipe with its claims, tables and figures; the models are its own in a smaller shape.
+// The recipe with its claims, tables and figures, and with smaller models.
 std::string small_rivals() {
   std::string text = R"(
 [recipe]
@@ -74,7 +74,7 @@ class Rivals : public testing::Test {
   }
 };
 
-TEST_F(Rivals, FromTrainingToPage) {
+TEST_F(Rivals, Recipe_RunsFromTrainingToPage) {
   const Recipe recipe = recipe_of(read_recipe(small_rivals(), "small-rivals.toml"));
   const RecipeRun run = run_recipe(recipe, options());
   EXPECT_EQ(run.unfinished, 0);
@@ -83,14 +83,14 @@ TEST_F(Rivals, FromTrainingToPage) {
   for (const Finding& f : run.findings) {
     EXPECT_TRUE(f.estimate || f.verdict == Verdict::open) << f.claim;
     EXPECT_THAT(f.reason, testing::Not(HasSubstr(unmeasured))) << f.claim;
-    // There may be no sink to remove, or no validation so early in a slow training.
+    // There may be no sink to remove, or no validation that early in a slow training.
     const bool may_be_missing =
         f.claim.find("ink") != std::string::npos || f.claim.find("at equal time") != std::string::npos;
     if (!may_be_missing) {
       EXPECT_TRUE(f.estimate) << f.claim << ": " << f.reason;
     }
   }
-  // The page is made from the records alone.
+  // The page is written from the records alone.
   const RecipeRun found = judge_finished(recipe, options());
   const fs::path page = folder_ / "pages" / "rivals.md";
   fs::create_directories(page.parent_path());
@@ -120,7 +120,8 @@ TEST_F(Rivals, FromTrainingToPage) {
   EXPECT_GT(pictures, 0u);
   EXPECT_THAT(to_html(found), HasSubstr(chosen->title));
 
-  // A training that lost its last checkpoint and record goes on from the one before to the same weights.
+  // A training whose last checkpoint and record are removed resumes from the previous checkpoint and gives the same
+  // weights.
   for (const StepRun& s : run.steps) {
     if (s.step.kind != StepKind::train) continue;
     SCOPED_TRACE(s.step.id);
@@ -136,7 +137,7 @@ TEST_F(Rivals, FromTrainingToPage) {
   }
 }
 
-// Held-out losses and excess sinks of three seeds.
+// Made-up held-out losses and excess sinks for several seeds.
 RecipeRun with_values(const std::map<std::string, std::pair<double, double>>& values, int64_t seeds) {
   RecipeRun run{&find_recipe("rivals"), {find_scale("small"), {}, {}, {}, seeds, "cuda"}, {}, {}, "", "2026-01-02"};
   for (Step& step : run.recipe->plan(run.conditions)) run.steps.push_back({step, {}, {}, "", false});
@@ -155,14 +156,14 @@ RecipeRun with_values(const std::map<std::string, std::pair<double, double>>& va
   return run;
 }
 
-TEST(RivalsPage, TheChoiceFollowsFromTheSeeds) {
+TEST(RivalsPage, Choice_FollowsFromTheSeeds) {
   const auto chosen = [](const std::map<std::string, std::pair<double, double>>& values, int64_t seeds) {
     return choice(with_values(values, seeds)).value();
   };
-  // Criterion, mean of the leader, the leader, those that are not told apart from it.
+  // The expected columns are: criterion, mean of the leader, leader, models without a significant difference from it.
   const std::map<std::string, std::pair<double, double>> gate{
       {"softmax", {3.3, 0.06}}, {"lazy", {3.2, 0.01}}, {"gated", {3.1, 0.02}}};
-  EXPECT_THAT(chosen(gate, 3).table.rows, ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "gated", "–"),
+  EXPECT_THAT(chosen(gate, 3).table.rows, ElementsAre(ElementsAre("held-out loss", "3.1 nats per token", "gated", "–"),
                                                       ElementsAre("excess sink", "0.01 share of weight", "lazy", "–")));
   EXPECT_THAT(chosen(gate, 3).paragraphs,
               Contains(Names({"gated", "lazy", std::string("held-out loss"), std::string("excess sink")})));
@@ -171,16 +172,16 @@ TEST(RivalsPage, TheChoiceFollowsFromTheSeeds) {
   EXPECT_THAT(to_markdown(with_values(gate, 3)), HasSubstr("| softmax | 3.3 [3.293, 3.307] |"))
       << "intervals over seeds";
   EXPECT_THAT(chosen({{"softmax", {3.3, 0.06}}, {"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 3).table.rows,
-              ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "lazy", "–"),
+              ElementsAre(ElementsAre("held-out loss", "3.1 nats per token", "lazy", "–"),
                           ElementsAre("excess sink", "0.01 share of weight", "lazy", "–")));
   EXPECT_THAT(chosen({{"lazy", {3.1, 0.01}}, {"gated", {3.1, 0.01}}}, 3).table.rows,
-              ElementsAre(ElementsAre("held-out loss", "3.1 nats a token", "lazy", "gated"),
+              ElementsAre(ElementsAre("held-out loss", "3.1 nats per token", "lazy", "gated"),
                           ElementsAre("excess sink", "0.01 share of weight", "lazy", "gated")));
   EXPECT_THAT(chosen({{"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 1).table.rows, IsEmpty());
   EXPECT_THAT(chosen({}, 3).table.rows, IsEmpty());
 }
 
-TEST(RivalsPage, MistakesInTheFileAreNamed) {
+TEST(RivalsPage, MistakesInFile_AreNamedInTheError) {
   const auto names = [](const std::string& more, std::initializer_list<Token> tokens) {
     const std::string found = error_of(
         [&] { read_recipe("[recipe]\ntitle = \"t\"\nsource = \"s\"\nmodels = [\"lazy\"]\n" + more, "own.toml"); });

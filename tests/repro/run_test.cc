@@ -1,4 +1,4 @@
-// Recipes that really train, small enough for a test: records and resumption after a kill.
+// Recipes that train very small models: records, and resuming after the process was killed.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class ReproRun : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 };
 
-TEST_F(ReproRun, MeasuresRecordsAndReports) {
+TEST_F(ReproRun, Run_MeasuresRecordsAndReports) {
   const Recipe probe = small_recipe(6);
   RunOptions o = small_recipe_options(folder_);
   fs::create_directories(folder_ / "code");
@@ -50,12 +50,12 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
       return values.at(model).at(field).at(i).get<double>();
     };
     EXPECT_NEAR(at("a.sinks", "sink_ratio") + at("a.sinks", "density") + at("a.sinks", "released_mass"), 1, 1e-6);
-    EXPECT_NEAR(at("b.sinks", "released_mass"), 0, 1e-5) << "softmax gives all its weight away";
+    EXPECT_NEAR(at("b.sinks", "released_mass"), 0, 1e-5) << "softmax puts all its weight on keys";
   }
   EXPECT_EQ(values.at("a.learned").at("distance_bias").at(1).at(1).size(), 16u);
   EXPECT_FALSE(values.at("b.learned").contains("tau"));
   EXPECT_EQ(values.at("a.lengths").at("heldout").at("64").size(), 3u);
-  EXPECT_EQ(values.at("a.lengths").at("collapse").at("32").at("cosine").size(), 3u) << "one a stretch";
+  EXPECT_EQ(values.at("a.lengths").at("collapse").at("32").at("cosine").size(), 3u) << "one value per stretch";
   EXPECT_GT(values.at("a.lengths").at("collapse").at("32").at("effective_rank").at(0).get<double>(), 1);
   EXPECT_EQ(values.at("a.domain-code").at("tokens"), 4001);
   const fs::path report = write_report(run, folder_ / "report");
@@ -64,8 +64,8 @@ TEST_F(ReproRun, MeasuresRecordsAndReports) {
   for (const StepRun& s : plan_recipe(probe, o).steps) EXPECT_TRUE(s.found) << s.step.id;
 }
 
-// Steps copied to RECORDS/steps stand for the same steps elsewhere, models or not.
-TEST_F(ReproRun, RecordedStepsServeElsewhere) {
+// Steps that are copied to RECORDS/steps replace the same steps elsewhere, with or without their models.
+TEST_F(ReproRun, RecordedSteps_AreReusedElsewhere) {
   const Recipe probe = small_recipe(2);
   const RunOptions o = small_recipe_options(folder_);
   const RecipeRun run = run_recipe(probe, o);
@@ -91,8 +91,9 @@ TEST_F(ReproRun, RecordedStepsServeElsewhere) {
     return std::count_if(r.steps.begin(), r.steps.end(), [](const StepRun& s) { return s.found; });
   };
   const auto steps = static_cast<int64_t>(run.steps.size());
-  EXPECT_EQ(served(elsewhere(probe, "nowhere", 2)), steps) << "of the second seed nothing is recorded";
-  EXPECT_EQ(served(elsewhere(small_recipe(3), "nowhere")), 1) << "other trainings: only the step without a model";
+  EXPECT_EQ(served(elsewhere(probe, "nowhere", 2)), steps) << "nothing is recorded for the second seed";
+  EXPECT_EQ(served(elsewhere(small_recipe(3), "nowhere")), 1)
+      << "the trainings differ, so only the step without a model is found";
   write_tiny_corpus(folder_ / "another", 8);
   EXPECT_EQ(served(elsewhere(probe, folder_ / "another/corpus")), 0);
 
@@ -101,8 +102,8 @@ TEST_F(ReproRun, RecordedStepsServeElsewhere) {
   EXPECT_THAT(error_of([&] { elsewhere(probe, "nowhere"); }), Names({file.string(), "settings"}));
 }
 
-// The tiny models read 256 tokens, PIQA has a longer choice.
-TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
+// The tiny models have a context of 256 tokens; PIQA has a longer answer choice.
+TEST_F(ReproRun, TaskLongerThanContext_IsSkipped) {
   fs::create_directories(folder_ / "data");
   const auto write = [&](const char* name, const std::string& answer) {
     std::ofstream(folder_ / "data" / name)
@@ -119,7 +120,7 @@ TEST_F(ReproRun, ATaskWhoseChoiceIsLongerThanTheModelIsLeftOut) {
   EXPECT_FALSE(values.contains("piqa")) << values;
 }
 
-TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
+TEST_F(ReproRun, Run_ResumesAfterFailedStep) {
   const Recipe probe = small_recipe(6);
   RunOptions o = small_recipe_options(folder_);
   o.latency = [](const Json&) -> Json { fail_run("repro", "the machine went away"); };
@@ -138,21 +139,22 @@ TEST_F(ReproRun, GoesOnAfterAFailureBetweenSteps) {
       EXPECT_EQ(fs::last_write_time(s.folder / "record.json"), written.at(s.step.id)) << s.step.id;
     }
   }
-  RunOptions other = o;  // other text is other work
+  RunOptions other = o;  // a different corpus makes different steps
   write_tiny_corpus(folder_ / "second");
   std::ofstream(folder_ / "second" / "corpus" / "corpus.json", std::ios::app) << "\n";
   other.conditions.corpus = folder_ / "second" / "corpus";
   for (const StepRun& s : plan_recipe(probe, other).steps) EXPECT_EQ(s.found, s.step.id == "latency") << s.step.id;
 }
 
-TEST_F(ReproRun, DividesAmongProcesses) {
+TEST_F(ReproRun, Steps_CanBeDividedAmongProcesses) {
   const Recipe probe = small_recipe(6);
   RunOptions part = small_recipe_options(folder_);
   part.only = {"b.heldout"};
   const RecipeRun first = run_recipe(probe, part);
-  EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2) << "all but the model and its loss";
+  EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2)
+      << "all steps except the model and its loss";
   EXPECT_TRUE(first.findings.empty());
-  EXPECT_EQ(plan_recipe(probe, part).steps.size(), 2u) << "the part that it names";
+  EXPECT_EQ(plan_recipe(probe, part).steps.size(), 2u) << "only the selected part of the plan";
   for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_)).steps)
     EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   part.only = {"a"};
@@ -171,7 +173,7 @@ TEST_F(ReproRun, DividesAmongProcesses) {
   EXPECT_EQ(divided.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
 }
 
-TEST_F(ReproRun, ReportsOnWhatIsDone) {
+TEST_F(ReproRun, Report_CoversFinishedSteps) {
   const Recipe probe = small_recipe(6);
   RunOptions part = small_recipe_options(folder_);
   const RecipeRun nothing = judge_finished(probe, part);
@@ -226,7 +228,7 @@ int stopped_worker(const fs::path& folder, int signal, const std::function<bool(
   return status;
 }
 
-// Whether the worker's first training has passed `lines` lines of log.
+// Returns a condition: the log of the worker's first training has more than `lines` lines.
 std::function<bool()> logged(const fs::path& folder, size_t lines) {
   return [=] {
     std::error_code ignored;
@@ -238,7 +240,7 @@ std::function<bool()> logged(const fs::path& folder, size_t lines) {
   };
 }
 
-// The worker's records with their times.
+// The records that the worker has written, with their modification times.
 std::map<std::string, fs::file_time_type> records_of(const fs::path& folder) {
   std::map<std::string, fs::file_time_type> out;
   std::error_code ignored;
@@ -260,9 +262,9 @@ std::vector<double> losses(const RecipeRun& run, const std::string& id) {
   return out;
 }
 
-TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
+TEST_F(ReproRun, Run_ResumesAfterKillDuringTraining) {
   const int status = stopped_worker(folder_, SIGKILL, logged(folder_, 12));
-  ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the worker ended before it was killed";
   const Recipe probe = small_recipe(kWorkerSteps);
   for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
   const RecipeRun resumed = run_recipe(probe, small_recipe_options(folder_, "killed")),
@@ -272,14 +274,15 @@ TEST_F(ReproRun, GoesOnAfterAKillWithinATraining) {
   EXPECT_EQ(resumed.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
 }
 
-TEST_F(ReproRun, ASignalEndsItByTheUsualExitCode) {
+TEST_F(ReproRun, Signal_GivesExitCode128PlusSignal) {
   const int status = stopped_worker(folder_, SIGTERM, logged(folder_, 8));
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
 }
 
-// Cut off twice, between pieces: nothing that has a record runs again, and the end is that of an undisturbed run.
-TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
+// The run is killed twice between pieces. Recorded steps do not run again, and the final result equals the result of an
+// uninterrupted run.
+TEST_F(ReproRun, ComparisonInPieces_ResumesAfterKill) {
   fs::create_directories(folder_ / "data");
   std::ofstream(folder_ / "data" / "wiki.test.raw")
       << " = A dog = \n the lazy dog sleeps under a tree and the quick brown fox jumps over the lazy dog \n";
@@ -288,12 +291,13 @@ TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
   std::map<std::string, fs::file_time_type> before;
   for (const size_t records : {3, 16}) {  // within the first seed's trainings; within its measurements
     const int status = stopped_worker(folder_, SIGKILL, [&] { return records_of(folder_).size() >= records; });
-    ASSERT_TRUE(WIFSIGNALED(status)) << "it ended before it was killed";
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the worker ended before it was killed";
     const auto now = records_of(folder_);
     for (const auto& [record, time] : before) EXPECT_EQ(now.at(record), time) << record;
     before = now;
   }
-  for (const auto& [record, time] : before) EXPECT_THAT(record, testing::Not(HasSubstr("seed2"))) << "the first first";
+  for (const auto& [record, time] : before)
+    EXPECT_THAT(record, testing::Not(HasSubstr("seed2"))) << "the first seed runs first";
   const RecipeRun resumed = run_recipe(comparison(), comparison_options(folder_, "killed"));
   const auto now = records_of(folder_);
   for (const auto& [record, time] : before) EXPECT_EQ(now.at(record), time) << record;
@@ -311,7 +315,7 @@ TEST_F(ReproRun, AComparisonInPiecesGoesOnWhereItWasCutOff) {
     }
     if (b.step.id.starts_with("learner.seed2")) {
       const Json overrides = a.record.at("inputs").at("trainings").at(0).at("overrides");
-      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "a rate of 1e-9 learns nothing";
+      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "with a rate of 1e-9 the model does not learn";
     }
   }
   const Results results = results_of(resumed);

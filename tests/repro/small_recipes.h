@@ -1,4 +1,4 @@
-// Recipes of models that train in seconds, for the tests of recipes and for the program that they start.
+// Recipes with models that train in seconds, for the tests and for the program run_small_recipe that the tests start.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -59,7 +59,7 @@ kind = "latency"
 settings = ["what=\"ever\""]
 )";
 
-// Two models, four measurements, and a step whose work the test provides.
+// A recipe with two models, several measurements, and a latency step whose implementation the test provides.
 inline Recipe small_recipe(int steps, const std::string& measures = kProbeMeasures) {
   const std::string overrides =
       R"("model.hidden_size=32", "model.num_hidden_layers=2", "model.num_heads=2", "model.intermediate_size=64",
@@ -84,8 +84,8 @@ inline RunOptions small_recipe_options(const std::filesystem::path& folder, cons
 
 inline constexpr int kWorkerSteps = 60;
 
-// A comparison like that of table1: a learner whose rate two trials choose, measurements in pieces, and the order of
-// the models compared with a published order.
+// A comparison similar to table1: a model whose learning rate is chosen by two trials, measurements in pieces, and an
+// order of the models that is compared with a published order.
 inline const std::string kComparison = R"(
 [recipe]
 title = "a comparison"
@@ -148,7 +148,7 @@ first = "lowest"
 column = "ppl"
 )";
 
-// Runs keep a pointer to their recipe.
+// A run stores a pointer to its recipe, so the recipe must be static.
 inline const Recipe& comparison() {
   static const Recipe recipe = recipe_of(read_recipe(kComparison, "comparison.toml"));
   return recipe;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <future>
 #include <thread>
 
 #include "client.h"
@@ -112,14 +113,21 @@ TEST(AccessLog, FailedStreamsAndRefusedHeads_HaveTheirStatusAndPath) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
-  options.step = std::chrono::milliseconds(20);
-  options.next = [](const GenerationRequest&, int64_t n) { return n < 3 ? 'a' : -1; };  // fails after three tokens
+  std::promise<void> begun;  // the stream has begun; only then the generation fails
+  options.next = [&](const GenerationRequest&, int64_t n) -> int64_t {
+    if (n < 3) return 'a';
+    begun.get_future().wait_for(std::chrono::seconds(10));
+    return -1;
+  };
   HttpLimits limits;
   limits.max_body_bytes = 100;
   limits.max_header_bytes = 1000;
   TestServer server(options, limits, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
-  const Reply stream = server.complete({{"prompt", "x"}, {"stream", true}});
-  EXPECT_EQ(stream.status, 200);  // the error is an event
+  Client client = server.client();
+  client.send(Client::post_text("/v1/completions", R"({"prompt": "x", "stream": true})"));
+  ASSERT_TRUE(client.read_until("data: "));
+  begun.set_value();
+  EXPECT_EQ(client.read_reply().status, 200);  // the error is an event
   EXPECT_EQ(server.client().post("/v1/completions?key=secret", std::string(200, 'x'), "X-Request-Id: mine\r\n").status,
             413);
   EXPECT_EQ(server.client().get("/health", "A: " + std::string(2000, 'x') + "\r\n").status, 431);

@@ -24,7 +24,7 @@ class Preemption : public ::testing::TestWithParam<bool> {
   EngineOptions options(int64_t pages) const {
     EngineOptions out = kSmall;
     out.cache_bytes = pages * kPageBytes;
-    out.device_steps = GetParam();
+    out.decode_runner = GetParam();
     return out;
   }
 };
@@ -145,7 +145,7 @@ TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Preemption, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "DeviceSteps" : "HostSteps"; });
+                         [](const auto& info) { return info.param ? "DecodeRunner" : "HostSteps"; });
 
 // Separate caches per sequence, for models that do not support paged keys.
 TEST(PreemptionOfSeparateCaches, Texts_MatchALargeCache) {

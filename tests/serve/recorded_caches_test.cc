@@ -1,5 +1,5 @@
-// The engine with caches whose steps are captured as graphs (model/cache_steps.h), compared with full forward passes
-// and with individually launched kernels. LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs.
+// The engine with caches whose steps are captured as graphs (model/graphed_state_runner.h), compared with full forward
+// passes and with individually launched kernels. LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ ModelConfig config_of(const std::string& mixer) {
 
 EngineOptions with_recording(bool record) {
   EngineOptions options = kSmall;
-  options.device_steps = true;
+  options.decode_runner = true;
   options.record_steps = record;
   return options;
 }

@@ -67,7 +67,7 @@ void write_empty(const Problem& p, const Backward<float>& a) {
   }
 }
 
-struct Item {
+struct BackwardItem {
   Unit* unit;
   int64_t split;
   float* slab;
@@ -75,7 +75,7 @@ struct Item {
 };
 
 void run_item(const Problem& p, const Backward<float>& a, const Schedule& schedule, const Sizes& sizes,
-              const std::vector<float>& bias, Item& item, float* scratch) {
+              const std::vector<float>& bias, BackwardItem& item, float* scratch) {
   const Unit& unit = *item.unit;
   std::fill_n(item.slab, sizes.slab(unit), 0.0f);
   item.scalars.assign(3 * sizes.group_heads, 0.0);
@@ -96,8 +96,8 @@ void run_item(const Problem& p, const Backward<float>& a, const Schedule& schedu
   }
 }
 
-void store_keys(const Problem& p, const Backward<float>& a, const Sizes& sizes, const Unit& unit, const Item* items,
-                int64_t begin) {
+void store_keys(const Problem& p, const Backward<float>& a, const Sizes& sizes, const Unit& unit,
+                const BackwardItem* items, int64_t begin) {
   const int64_t end = std::min(begin + kPackKeys, unit.sequence.k_length);
   std::vector<const float*> slabs;
   for (int64_t n = 0; n < sizes.splits; ++n) slabs.push_back(items[n].slab);
@@ -113,7 +113,7 @@ void store_keys(const Problem& p, const Backward<float>& a, const Sizes& sizes, 
   }
 }
 
-void add_parameters(const Problem& p, const Sizes& sizes, const Item& item, ParameterSums& sums) {
+void add_parameters(const Problem& p, const Sizes& sizes, const BackwardItem& item, ParameterSums& sums) {
   const Unit& unit = *item.unit;
   const float* bias = item.slab + sizes.keys(unit) * (sizes.k_stride + sizes.v_stride);
   for (int64_t h = 0; h < sizes.group_heads; ++h) {
@@ -143,7 +143,7 @@ void backward(const Problem& p, const Backward<float>& a) {
     for (size_t n = first; n < last; ++n) total += sizes.total(p, schedule.units[n]);
     float* memory = shared_memory.get(total);
     std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
-    std::vector<Item> items;
+    std::vector<BackwardItem> items;
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];
       float* at = memory;
@@ -178,7 +178,7 @@ void backward(const Problem& p, const Backward<float>& a) {
       }
       own.trim();
     }
-    for (const Item& item : items) add_parameters(p, sizes, item, sums);
+    for (const BackwardItem& item : items) add_parameters(p, sizes, item, sums);
     first = last;
   }
   shared_memory.trim();

@@ -27,7 +27,8 @@ void load_block(const Problem& p, const ConstView& view, const RowBlock& block, 
 
 // Adds a row of ds to the gradient of the distance bias. The table is indexed by signed distance, so the row adds to a
 // contiguous range.
-HWY_INLINE void add_position_gradients(const Problem& p, const Row& row, const float* ds, const GradientSlab& slab) {
+HWY_INLINE void add_position_gradients(const Problem& p, const StripRow& row, const float* ds,
+                                       const GradientSlab& slab) {
   const F f;
   if (slab.d_symmetric_bias) {
     const int64_t w = p.bias_window;
@@ -50,7 +51,7 @@ HWY_INLINE void add_position_gradients(const Problem& p, const Row& row, const f
 }
 
 // Converts gradients of the scores to gradients of the products by the derivatives of the softcap.
-HWY_INLINE void scale_gradients(const Row& row, const float* slopes, float* ds) {
+HWY_INLINE void scale_gradients(const StripRow& row, const float* slopes, float* ds) {
   const F f;
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
     hn::StoreU(hn::Mul(hn::LoadU(f, ds + j), hn::LoadU(f, slopes + j)), f, ds + j);
@@ -74,7 +75,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, product_scale(p), weights, stride);
   times_panels(p, block, d_out, packed.v_stride, p.value_dim, packed.v_panels, 1.0f, gradients, stride);
   for (size_t r = 0; r < rows; ++r) {
-    const Row row = make_row(p, block, r);
+    const StripRow row = make_row(p, block, r);
     float* scores = weights + r * stride;
     float* ds = gradients + r * stride;
     if (row.begin >= row.end) {

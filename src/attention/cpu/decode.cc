@@ -17,7 +17,7 @@ namespace {
 // Limit of the scores of the sequences that are processed together (64 MiB).
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
-struct Span {
+struct KeySpan {
   size_t sequence;
   int64_t begin, end;  // range of keys
   float* out;          // shape (rows, v_stride)
@@ -45,7 +45,7 @@ DecodeSequence describe(const Problem& problem, const Decode<float>& a, int64_t 
 
 // For each kv head, adds the number of keys in the span that have a nonzero weight for at least one row of the head
 // group. A NaN counts as nonzero.
-void count_value_rows(const Problem& p, const DecodeSequence& s, const Span& span, int64_t* counts) {
+void count_value_rows(const Problem& p, const DecodeSequence& s, const KeySpan& span, int64_t* counts) {
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length;
   for (int64_t h = 0; h < p.kv_heads; ++h) {
     int64_t count = 0;
@@ -78,7 +78,7 @@ void decode(const Problem& p, const Decode<float>& a) {
       if (b > first && scores > kScoreFloats) break;
       sequences.push_back(s);
     }
-    std::vector<Span> spans;
+    std::vector<KeySpan> spans;
     std::vector<size_t> first_span;
     size_t total = 0;
     for (size_t n = 0; n < sequences.size(); ++n) {
@@ -98,7 +98,7 @@ void decode(const Problem& p, const Decode<float>& a) {
       s.scores = s.q + rows * s.q_stride;
       memory = s.scores + rows * s.strip;
     }
-    for (Span& span : spans) {
+    for (KeySpan& span : spans) {
       span.out = memory;
       memory += rows * sequences[span.sequence].v_stride;
     }
@@ -108,7 +108,7 @@ void decode(const Problem& p, const Decode<float>& a) {
 #pragma omp for schedule(static)
       for (const DecodeSequence& s : sequences) decode_load(p, a, s);
 #pragma omp for schedule(dynamic)
-      for (const Span& span : spans) decode_scores(p, a, sequences[span.sequence], span.begin, span.end);
+      for (const KeySpan& span : spans) decode_scores(p, a, sequences[span.sequence], span.begin, span.end);
 #pragma omp for schedule(dynamic)
       for (int64_t n = 0; n < all_rows; ++n) {
         const int64_t row = n % rows;
@@ -116,7 +116,7 @@ void decode(const Problem& p, const Decode<float>& a) {
                          head_parameters(p, bias, a.tau, a.sink, a.alibi_slopes, decode_row(p, row).head));
       }
 #pragma omp for schedule(dynamic)
-      for (const Span& span : spans) {
+      for (const KeySpan& span : spans) {
         decode_values(p, a, sequences[span.sequence], span.begin, span.end, span.out);
         if (a.value_rows) count_value_rows(p, sequences[span.sequence], span, a.value_rows);
       }

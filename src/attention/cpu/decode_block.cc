@@ -257,7 +257,7 @@ void decode_normalize(const Problem& problem, const Decode<float>& a, const Deco
   p.k_length = a.lengths[s.batch];
   const DecodeRow at = decode_row(p, index);
   const RowBlock block{kernels::sequence(p, s.batch), at.head, at.query, 1, s.keys_begin, s.keys_end};
-  Row row = make_row(p, block, 0);
+  StripRow row = make_row(p, block, 0);
   row.count = offset_count(p, a, s.batch, at.query, row.count);
   finish_row(p, a, block, 0, row, head, s.scores + index * s.strip, s.strip - strip_stride(0));
 }

@@ -64,12 +64,12 @@ void forward(const Problem& p, const Forward<float>& a) {
     for (size_t n = first; n < last; ++n) total += unit_floats(p, schedule.units[n]);
     float* memory = packed_memory.get(total);
     std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
-    struct Task {
+    struct ForwardTask {
       int64_t cost;
       size_t unit;
       int64_t head, row;
     };
-    std::vector<Task> tasks;
+    std::vector<ForwardTask> tasks;
     constexpr int64_t kPackKeys = 8 * kKeyChunk;
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];
@@ -83,7 +83,8 @@ void forward(const Problem& p, const Forward<float>& a) {
         }
       }
     }
-    std::stable_sort(tasks.begin(), tasks.end(), [](const Task& x, const Task& y) { return x.cost > y.cost; });
+    std::stable_sort(tasks.begin(), tasks.end(),
+                     [](const ForwardTask& x, const ForwardTask& y) { return x.cost > y.cost; });
 #pragma omp parallel num_threads(schedule.threads)
     {
       thread_local Scratch own;

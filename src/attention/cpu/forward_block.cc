@@ -33,7 +33,7 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
     const size_t last = std::min<size_t>(group + kRows, rows);
     int64_t alive_pairs = 0, visible_pairs = 0;
     for (size_t r = group; r < last; ++r) {
-      const Row row = make_row(p, block, r);
+      const StripRow row = make_row(p, block, r);
       const RowSummary summary =
           finish_row(p, a, block, static_cast<int64_t>(r), row, head, strip + r * stride, columns);
       alive_pairs += summary.alive;

@@ -21,16 +21,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 // --- A row of a strip of scores: its visible columns, and the terms that depend on the distance ---
 
 // A row of a strip. The column of a key is key - keys_begin of the block.
-struct Row {
+struct StripRow {
   size_t begin, end;                // visible columns
   size_t vector_begin, vector_end;  // the same, widened to whole vectors
   int64_t position;                 // column at the query's position; may be outside of the strip
   int64_t count;                    // visible keys for the offset; differs from end - begin if keys were evicted
 };
 
-HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
+HWY_INLINE StripRow make_row(const Problem& p, const RowBlock& block, int64_t r) {
   const KeyRange keys = visible_keys(p, block.sequence, block.first + r);
-  Row row;
+  StripRow row;
   row.begin = static_cast<size_t>(keys.begin - block.keys_begin);
   row.end = static_cast<size_t>(keys.end - block.keys_begin);
   row.vector_begin = row.begin / kLanes * kLanes;
@@ -43,7 +43,7 @@ HWY_INLINE Row make_row(const Problem& p, const RowBlock& block, int64_t r) {
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
 // Converts s from x = scale q . k / softcap to softcap tanh(x). slopes: if not null, set to 1 - tanh(x)^2.
-inline HWY_NOINLINE void cap_scores(const Problem& p, const Row& row, float* s, float* slopes) {
+inline HWY_NOINLINE void cap_scores(const Problem& p, const StripRow& row, float* s, float* slopes) {
   const F f;
   const VF softcap = hn::Set(f, static_cast<float>(p.softcap));
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
@@ -55,7 +55,7 @@ inline HWY_NOINLINE void cap_scores(const Problem& p, const Row& row, float* s, 
 
 // Converts products (multiplied by product_scale of block.h) to scores: applies softcap, distance bias and ALiBi.
 // Masked columns within the row's whole vectors become -inf. slopes: see cap_scores; only set if there is a softcap.
-inline HWY_NOINLINE void finish_scores(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+inline HWY_NOINLINE void finish_scores(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                        float* slopes = nullptr) {
   const F f;
   if (p.softcap > 0) cap_scores(p, row, s, slopes);
@@ -108,7 +108,7 @@ struct Exponentials {
 // kStore: s is overwritten with e. kScores: also computes the statistics of the scores (masked columns must be -inf):
 //   entropy = ln sum e - sum e x / sum e
 template <bool kStore, bool kScores>
-HWY_NOINLINE Exponentials exponentiate(const Row& row, float sink, float* s) {
+HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s) {
   const F f;
   VF m0 = hn::Set(f, sink), m1 = m0;
   size_t j = row.vector_begin;
@@ -165,13 +165,13 @@ HWY_INLINE float sink_of(const Problem& p, const HeadParameters& head) {
   return p.normalizer == Normalizer::softmax_sink ? head.sink : -std::numeric_limits<float>::infinity();
 }
 
-HWY_INLINE float offset_of(const Problem& p, const Row& row, const HeadParameters& head) {
+HWY_INLINE float offset_of(const Problem& p, const StripRow& row, const HeadParameters& head) {
   if (p.normalizer != Normalizer::elastic) return 0;
   return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
 }
 
 // s: scores on input, weights on output. scores: receives their statistics if not null.
-inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                            ScoreStatistics* scores) {
   const F f;
   const auto [largest, sum, sink, of_scores] =
@@ -212,8 +212,8 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const Row& row, con
 // Probabilities p are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are
 // then the same as in the forward. This also avoids the rounding error of lse, which g - sum p g would amplify if one
 // key has nearly all of the mass.
-inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const Row& row, const HeadParameters& head,
-                                                         float* s, float* g) {
+inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const StripRow& row,
+                                                         const HeadParameters& head, float* s, float* g) {
   const F f;
   const float offset = offset_of(p, row, head);
   const Exponentials e_row = exponentiate<true, false>(row, sink_of(p, head), s);
@@ -256,7 +256,7 @@ struct Above {
   double sum = 0, squares = 0;
 };
 
-inline HWY_NOINLINE Above above(const Row& row, const float* x, float theta) {
+inline HWY_NOINLINE Above above(const StripRow& row, const float* x, float theta) {
   const F f;
   const VF t = hn::Set(f, theta), zero = hn::Zero(f);
   Above total;
@@ -275,7 +275,7 @@ inline HWY_NOINLINE Above above(const Row& row, const float* x, float theta) {
   return total;
 }
 
-inline float sparsemax_threshold(const Row& row, const float* x) {
+inline float sparsemax_threshold(const StripRow& row, const float* x) {
   double theta = -1;
   // Each step solves for theta on the support of the previous threshold. When the support does not change any more, the
   // threshold is exact.
@@ -287,7 +287,7 @@ inline float sparsemax_threshold(const Row& row, const float* x) {
   }
 }
 
-inline float entmax15_threshold(const Row& row, const float* x) {
+inline float entmax15_threshold(const StripRow& row, const float* x) {
   double theta = -1;
   for (size_t support = 0;;) {
     const Above a = above(row, x, static_cast<float>(theta));
@@ -306,7 +306,7 @@ inline float entmax15_threshold(const Row& row, const float* x) {
 }
 
 // s: scores on input, x on output. Returns the largest score. If a score is NaN or +inf, returns NaN and sets s to NaN.
-inline HWY_NOINLINE float shift_row(const Row& row, float factor, float* s) {
+inline HWY_NOINLINE float shift_row(const StripRow& row, float factor, float* s) {
   const F f;
   VF largest = hn::Set(f, -std::numeric_limits<float>::infinity());
   auto invalid = hn::Lt(largest, largest);
@@ -325,7 +325,7 @@ inline HWY_NOINLINE float shift_row(const Row& row, float factor, float* s) {
 }
 
 // s: scores on input, weights on output.
-inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const Row& row, float* s) {
+inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const StripRow& row, float* s) {
   const F f;
   const bool entmax = p.normalizer == Normalizer::entmax15;
   const float factor = entmax ? 0.5f : 1.0f, largest = shift_row(row, factor, s);
@@ -344,7 +344,7 @@ inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const Row& row, f
 }
 
 // s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output.
-inline HWY_NOINLINE void threshold_row_backward(const Problem& p, const Row& row, float* s, float* g) {
+inline HWY_NOINLINE void threshold_row_backward(const Problem& p, const StripRow& row, float* s, float* g) {
   const F f;
   const bool entmax = p.normalizer == Normalizer::entmax15;
   const VF zero = hn::Zero(f), one = hn::Set(f, 1.0f);
@@ -371,7 +371,7 @@ inline HWY_NOINLINE void threshold_row_backward(const Problem& p, const Row& row
 
 // --- Sigmoid and softpick ---
 
-HWY_INLINE float sigmoid_bias_of(const Problem& p, const Row& row) {
+HWY_INLINE float sigmoid_bias_of(const Problem& p, const StripRow& row) {
   if (!std::isnan(p.sigmoid_bias)) return static_cast<float>(p.sigmoid_bias);
   return -std::log(static_cast<float>(row.count));
 }
@@ -388,7 +388,7 @@ HWY_INLINE VF sigmoid_weight(VF x, VF* complement) {
 }
 
 // s: scores on input, weights on output.
-inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const Row& row, float* s) {
+inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const StripRow& row, float* s) {
   const F f;
   const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
   double total = 0;
@@ -407,7 +407,7 @@ inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const Row& row, flo
 
 // s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output: ds = w
 // (1 - w) g.
-inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const Row& row, float* s, float* g) {
+inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const StripRow& row, float* s, float* g) {
   const F f;
   const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
@@ -432,7 +432,7 @@ struct SoftpickStatistics {
   }
 };
 
-inline HWY_NOINLINE SoftpickStatistics softpick_statistics(const Row& row, const float* s) {
+inline HWY_NOINLINE SoftpickStatistics softpick_statistics(const StripRow& row, const float* s) {
   const F f;
   const VF hidden = hn::Set(f, -std::numeric_limits<float>::infinity());
   VF largest = hn::Zero(f);
@@ -457,7 +457,7 @@ inline HWY_NOINLINE SoftpickStatistics softpick_statistics(const Row& row, const
 }
 
 // s: scores on input, weights on output.
-inline HWY_NOINLINE RowSummary softpick_row(const Row& row, float* s) {
+inline HWY_NOINLINE RowSummary softpick_row(const StripRow& row, float* s) {
   const F f;
   const VF zero = hn::Zero(f);
   const SoftpickStatistics r = softpick_statistics(row, s);
@@ -479,7 +479,7 @@ inline HWY_NOINLINE RowSummary softpick_row(const Row& row, float* s) {
 
 // s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. With p
 // = exp(s - m) / sum and delta = sum w g: ds = p (g - delta) for s > 0, p delta for s < 0, 0 for s = 0.
-inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* g) {
+inline HWY_NOINLINE void softpick_row_backward(const StripRow& row, float* s, float* g) {
   const F f;
   const VF zero = hn::Zero(f);
   const SoftpickStatistics r = softpick_statistics(row, s);
@@ -502,7 +502,7 @@ inline HWY_NOINLINE void softpick_row_backward(const Row& row, float* s, float* 
 // --- Dispatch by normalizer ---
 
 // The forward pass of one row. s: scores on input, weights on output. scores: receives their statistics if not null.
-HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+HWY_INLINE RowSummary row_weights(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                   ScoreStatistics* scores) {
   // The other families do not compute exponentials of the scores, so the statistics need a separate pass.
   if (scores && traits(p.normalizer).family != NormalizerFamily::exponential) {
@@ -526,7 +526,7 @@ HWY_INLINE RowSummary row_weights(const Problem& p, const Row& row, const HeadPa
 
 // The backward pass of one row. s: scores on input, weights on output. g: gradient of the weights on input, gradient of
 // the scores on output.
-HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+HWY_INLINE RowGradientSums row_gradients(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                          float* g) {
   switch (p.normalizer) {
     case Normalizer::softmax:
@@ -549,8 +549,8 @@ HWY_INLINE RowGradientSums row_gradients(const Problem& p, const Row& row, const
 
 // s: scores on input, weights on output. The columns of [lo, hi) that are not visible become zero. The row must see at
 // least one key. scores: see row_weights.
-HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const HeadParameters& head, float* s, size_t lo,
-                                    size_t hi, ScoreStatistics* scores) {
+HWY_INLINE RowSummary normalize_row(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
+                                    size_t lo, size_t hi, ScoreStatistics* scores) {
   const RowSummary summary = row_weights(p, row, head, s, scores);
   fill(s, lo, row.begin, 0);
   fill(s, row.end, hi, 0);
@@ -560,8 +560,8 @@ HWY_INLINE RowSummary normalize_row(const Problem& p, const Row& row, const Head
 // Converts the products of row r of a block in s to weights and stores its lse and statistics. Columns of [0, columns)
 // that are not visible become zero. Arguments is Forward<float> or Decode<float>.
 template <typename Arguments>
-HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r, const Row& row,
-                                 const HeadParameters& head, float* s, size_t columns) {
+HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r,
+                                 const StripRow& row, const HeadParameters& head, float* s, size_t columns) {
   RowSummary summary;
   ScoreStatistics of_scores;
   if (row.begin < row.end) {
@@ -590,7 +590,7 @@ HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const Row
 
 // s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. In the
 // columns of [lo, hi) that are not visible, both become zero.
-HWY_INLINE RowGradientSums backward_row(const Problem& p, const Row& row, const HeadParameters& head, float* s,
+HWY_INLINE RowGradientSums backward_row(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                         float* g, size_t lo, size_t hi) {
   fill(g, row.vector_begin, row.begin, 0);
   fill(g, row.end, row.vector_end, 0);

@@ -107,7 +107,9 @@ Params make_params(const Problem& p, const Decode<float>& a, const CacheSize& ca
   r.table_width = a.table_width;
   r.pages = cache.pages;
   r.page_size = Divisor(static_cast<int>(std::clamp<int64_t>(a.page_size, 1, int64_t{1} << 30)));
-  r.pages_of = !a.block_table ? Pages::none : a.page_size % kPad == 0 ? Pages::units : Pages::keys;
+  r.pages_of = !a.block_table            ? PageAlignment::none
+               : a.page_size % kPad == 0 ? PageAlignment::units
+                                         : PageAlignment::keys;
   r.capacity = static_cast<int>(cache.keys);
   r.batch = static_cast<int>(p.batch);
   r.q_length = static_cast<int>(p.q_length);
@@ -162,14 +164,14 @@ static void run(const Problem& p, const Decode<float>& a, const CacheSize& cache
                      !unmet_condition_decode_cuda(p, cache, CudaKernel::portable).empty();
   const int rows = std::min(r.rows, kRows), ring = plain ? 0 : ring_bytes(head_size(r));
   const auto offsets = [&](int keys) {
-    return plain || r.pages_of == Pages::keys ? keys : r.pages_of == Pages::units ? keys / kPad : 0;
+    return plain || r.pages_of == PageAlignment::keys ? keys : r.pages_of == PageAlignment::units ? keys / kPad : 0;
   };
   r.key_bytes = round_up(key_bytes(r.part, rows, offsets(r.part), plain, ring), 16);
   const int listed = cuda::in_family<NormalizerFamily::exponential>(r.normalizer) ? r.score_rows : kRows;
   r.value_bytes = round_up(std::max(ring + list_bytes(listed), rows * r.value_dim * 4), 16);
   const int of_warp = static_cast<int>(divide_up(r.max_parts, kWarps)) * r.part;
   r.tile_bytes = round_up(std::max(key_bytes(r.part, rows, offsets(of_warp), false, ring), r.value_bytes), 16);
-  r.by_tile = r.by_tile && !plain && !r.stats && !r.score_stats && r.pages_of != Pages::keys;
+  r.by_tile = r.by_tile && !plain && !r.stats && !r.score_stats && r.pages_of != PageAlignment::keys;
   if (plain) return decode_plain(r, stream);
   serves_decode_row(r) ? decode_row(r, stream) : decode_tensor_cores(r, stream);
 }
@@ -181,7 +183,7 @@ std::optional<cuda::decoding::Params> cuda::decoding::step_params(const Problem&
     return {};
   }
   Params r = make_params(p, a, cache, true);
-  if (r.pages_of != Pages::units || r.lse || r.stats || r.score_stats) return {};
+  if (r.pages_of != PageAlignment::units || r.lse || r.stats || r.score_stats) return {};
   lay_out(r, workspace);
   return r;
 }

@@ -10,7 +10,7 @@ namespace lazy::kernels::cuda::decoding {
 
 // Scores kernel. Grid: x enumerates blocks of keys and tiles of a sequence, y the sequences. Consecutive blocks process
 // different tiles, because neighboring heads are adjacent in the cache.
-template <typename Products, Pages PAGES>
+template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   wait_for_launcher();  // until then, the previous round may still read its scores
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   }
   if (p.stats && threadIdx.x < t.rows) {
     const int r = threadIdx.x;
-    SpanStats::Row all{};
+    SpanStats::RowSum all{};
     for (int w = 0; w < kWarps; ++w) {
       all.mass += stats[w].of_row[r].mass;
       all.alive += stats[w].of_row[r].alive;
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
 // One kernel for the work of scores, states, values and sums, with one block per tile. Grid: (tiles of a sequence,
 // sequences). The results are bitwise equal to the results of the separate kernels. Each warp processes consecutive
 // parts of the keys for the scores, then every kWarps-th piece of `scan` keys for the values.
-template <typename Products, Pages PAGES>
+template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
   __shared__ RowTile t;
@@ -172,25 +172,25 @@ void launch(Params p, cudaStream_t stream) {
       if (p.by_tile) {
         if constexpr (Products::kWholeTiles) {
           const int bytes = kWarps * p.tile_bytes;
-          p.pages_of == Pages::none
-              ? start<attend_tile<Products, Pages::none>>(p, grid(1), kThreads, bytes, after_own, stream)
-              : start<attend_tile<Products, Pages::units>>(p, grid(1), kThreads, bytes, after_own, stream);
+          p.pages_of == PageAlignment::none
+              ? start<attend_tile<Products, PageAlignment::none>>(p, grid(1), kThreads, bytes, after_own, stream)
+              : start<attend_tile<Products, PageAlignment::units>>(p, grid(1), kThreads, bytes, after_own, stream);
         }
         after_own = true;
         continue;
       }
-      const auto scores = [&]<Pages PAGES>() {
+      const auto scores = [&]<PageAlignment PAGES>() {
         start<make_scores<Products, PAGES>>(p, grid(blocks), kThreads, kWarps * p.key_bytes, after_own, stream);
       };
       switch (p.pages_of) {
-        case Pages::none:
-          scores.template operator()<Pages::none>();
+        case PageAlignment::none:
+          scores.template operator()<PageAlignment::none>();
           break;
-        case Pages::units:
-          scores.template operator()<Pages::units>();
+        case PageAlignment::units:
+          scores.template operator()<PageAlignment::units>();
           break;
-        case Pages::keys:
-          scores.template operator()<Pages::keys>();
+        case PageAlignment::keys:
+          scores.template operator()<PageAlignment::keys>();
           break;
       }
       if (p.separate_states) launch_states(p, sequences, stream);

@@ -9,7 +9,7 @@ namespace lazy::kernels::cuda::decoding {
 
 // Sums for Decode::stats over some keys of each row.
 struct SpanStats {
-  struct Row {
+  struct RowSum {
     float mass;  // sum of weights
     int alive;
   } of_row[kRows];
@@ -91,7 +91,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
         float weight[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
-          const Weighed w = weigh(normalizer, state[r], scores[i][r]);
+          const DecodeWeight w = decode_weight(normalizer, state[r], scores[i][r]);
           const bool there = sees(r, n);
           weight[r] = there ? w.weight : 0;
           living |= there && w.alive ? 1u << r : 0;
@@ -147,7 +147,7 @@ __device__ void sum_keys(const Params& p, const RowTile& t, const RowState* stat
   if (std::is_same_v<Stats, SpanStats*> && begin == 0 && p.stats && threadIdx.x % 32 < t.rows) {
     const int r = threadIdx.x % 32;
     if (state[r].begin == 0 && state[r].end > 0) {
-      p.firsts[t.row + r] = weigh(p.normalizer, state[r], __ldcg(score_at(p, t, r, 0))).weight;
+      p.firsts[t.row + r] = decode_weight(p.normalizer, state[r], __ldcg(score_at(p, t, r, 0))).weight;
     }
   }
   using enum NormalizerFamily;

@@ -12,19 +12,19 @@ __host__ __device__ constexpr bool needs_all_scores(Normalizer n) {
   return !in_family<NormalizerFamily::exponential>(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
-struct Weighed {
+struct DecodeWeight {
   float weight;
   bool alive;
 };
 
 // Weight for the exponential family. A NaN counts as alive, so that it propagates to the output.
-__device__ inline Weighed weigh_softmax(const RowState& r, float score) {
+__device__ inline DecodeWeight softmax_weight(const RowState& r, float score) {
   const float weight = fmaf(expf(score - r.largest), r.inverse, r.offset);
   const bool alive = !(weight <= r.dead);
   return {alive ? weight : 0, alive};
 }
 
-__device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float score) {
+__device__ inline DecodeWeight decode_weight(Normalizer normalizer, const RowState& r, float score) {
   switch (normalizer) {
     case Normalizer::sparsemax: {
       const float z = score - r.largest - r.inverse;
@@ -43,7 +43,7 @@ __device__ inline Weighed weigh(Normalizer normalizer, const RowState& r, float 
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink:
-      return weigh_softmax(r, score);
+      return softmax_weight(r, score);
   }
   __builtin_unreachable();  // the host code rejects other values
 }

@@ -30,7 +30,7 @@ constexpr int kSumThreads = 512;  // threads per block of the sums kernel
 
 // Layout of the keys in a cache. none: contiguous. units: paged, and the page size is a multiple of kPad, so that each
 // aligned unit of kPad keys is on one page. keys: paged with any page size.
-enum class Pages { none, units, keys };
+enum class PageAlignment { none, units, keys };
 
 struct Sequence {
   int length;      // -1: invalid length, the results are NaN
@@ -73,7 +73,7 @@ struct Params {
   const int64_t *lengths, *block_table, *visible_counts;
   int64_t table_width, pages;
   Divisor page_size;
-  Pages pages_of;
+  PageAlignment pages_of;
   int capacity;
   int batch, q_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window;
@@ -114,10 +114,10 @@ bool serves_decode_row(const Params& p);
 void decode_row(const Params& p, cudaStream_t stream);
 void decode_plain(const Params& p, cudaStream_t stream);  // supports every problem, with fp32 arithmetic
 
-// Returns the parameters that decode_step_cuda would pass to its kernels. ops/cuda/step_layers.cu uses them for a fused
-// kernel with bitwise the same results; that kernel only uses the scores in the workspace. Returns nullopt unless the
-// tensor-core kernels support the problem, the normalizer is exponential, the cache is paged with a page size that is a
-// multiple of kPad, and neither lse nor statistics are requested.
+// Returns the parameters that decode_step_cuda would pass to its kernels. ops/cuda/fused_decode_layers.cu uses them for
+// a fused kernel with bitwise the same results; that kernel only uses the scores in the workspace. Returns nullopt
+// unless the tensor-core kernels support the problem, the normalizer is exponential, the cache is paged with a page
+// size that is a multiple of kPad, and neither lse nor statistics are requested.
 std::optional<Params> step_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
                                   void* workspace);
 

@@ -74,7 +74,7 @@ struct Plain {
   }
 
   // Like TensorCores::key_part, but without a ring buffer in shared memory.
-  template <Pages>
+  template <PageAlignment>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const KeyMemory m(p, memory, 0);
     for (int n = threadIdx.x % 32; n < (count + kPad - 1) / kPad * kPad; n += 32) {

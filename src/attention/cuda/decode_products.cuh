@@ -56,15 +56,15 @@ struct TensorCores {
   // 16 keys by 16 dimensions and B holds the query rows. A single row is repeated in all columns of B: every lane then
   // has the scores of keys g and g + 8 of each unit. The four lanes of a group divide the remaining work on these
   // scores, so that each score is completed by only one lane.
-  template <Pages PAGES>
+  template <PageAlignment PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
     const uint64_t policy = read_once_policy();
     const KeyMemory m(p, memory, kRingBytes);
     Keys simple = simple_keys(p, t);
     simple.end = min(simple.end, begin + count);
-    constexpr int kEach = PAGES == Pages::units ? kPad : 1;  // keys per offset
-    if constexpr (PAGES != Pages::none) {
+    constexpr int kEach = PAGES == PageAlignment::units ? kPad : 1;  // keys per offset
+    if constexpr (PAGES != PageAlignment::none) {
       bool bad = false;
       for (int n = lane; n < kPad / kEach * units; n += 32) {
         const int64_t at = kEach * n < count ? paged_offset(p, p.k, t.batch, begin + kEach * n) : kAbsent;
@@ -81,14 +81,14 @@ struct TensorCores {
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = shared_address(m.ring);
     const bool inside = lane % kChunks * 8 < p.head_dim;
-    if constexpr (PAGES == Pages::none) k += plain_offset(p.k, t.batch, begin);
-    if constexpr (PAGES != Pages::keys) k += lane / kChunks * p.k.token;
+    if constexpr (PAGES == PageAlignment::none) k += plain_offset(p.k, t.batch, begin);
+    if constexpr (PAGES != PageAlignment::keys) k += lane / kChunks * p.k.token;
     const int64_t step = kRowsAtOnce * p.k.token;
     auto issue_copy = [&](int unit) {
       int left = inside ? count - kPad * unit - lane / kChunks : 0;  // number of rows from the lane's first row on
       const T* from = k;
-      if constexpr (PAGES == Pages::none) from += kPad * unit * p.k.token;
-      if constexpr (PAGES == Pages::units) {
+      if constexpr (PAGES == PageAlignment::none) from += kPad * unit * p.k.token;
+      if constexpr (PAGES == PageAlignment::units) {
         const int64_t at = kPad * unit < count ? m.offsets[unit] : kAbsent;
         if (present(at)) {
           from += at;
@@ -101,7 +101,7 @@ struct TensorCores {
         const int row = kRowsAtOnce * i + lane / kChunks;
         bool there = left > kRowsAtOnce * i;
         const T* of_row = from + i * step;
-        if constexpr (PAGES == Pages::keys) {
+        if constexpr (PAGES == PageAlignment::keys) {
           const int64_t at = there ? m.offsets[kPad * unit + row] : kAbsent;
           there = present(at);
           of_row = there ? k + at : k;
@@ -179,7 +179,7 @@ struct TensorCores {
           } else {
             const RowView row = m.views[0];
             x = finish_score(p, row, begin + n, x, bias[j]);
-            if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
+            if (PAGES != PageAlignment::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
             if (owns && n < count) kept[n] = x;
             if (n >= count || begin + n < row.begin || begin + n >= row.end) x = -INFINITY;
           }
@@ -212,7 +212,7 @@ struct TensorCores {
               for (int r = 0; r < 2; ++r) {
                 float& x = s[i][2 * h + r];
                 x = finish_score(p, rows[r], begin + n, x, score_bias(p, rows[r], begin + n));
-                if (PAGES != Pages::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
+                if (PAGES != PageAlignment::none && n < count && m.offsets[n / kEach] == kBadPage) x = NAN;
               }
               if (n < count) keep(kPad * i + 8 * h, s[i][2 * h], s[i][2 * h + 1]);
 #pragma unroll

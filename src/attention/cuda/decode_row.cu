@@ -58,7 +58,7 @@ constexpr int row_bytes(int keys) {
 }  // namespace
 
 // Grid: (heads, sequences). BLOCKS: minimum blocks per multiprocessor. STAGES: units in a warp's ring.
-template <typename T, int D, Pages PAGES, int WARPS, int BLOCKS, int STAGES>
+template <typename T, int D, PageAlignment PAGES, int WARPS, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_constant__ RowArguments given) {
   extern __shared__ __align__(16) char memory[];
   constexpr int kChunks = D / 8, kRowsAtOnce = 32 / kChunks, kCopies = kPad / kRowsAtOnce, kStage = kPad * D * 2;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     if (unit >= units) break;
     const int key = sequence.first + unit * kPad;
     uint2 at;
-    if constexpr (PAGES == Pages::none) {
+    if constexpr (PAGES == PageAlignment::none) {
       at = {static_cast<uint32_t>(batch) * shape.k_page + static_cast<uint32_t>(key) * shape.k_token,
             static_cast<uint32_t>(batch) * shape.v_page + static_cast<uint32_t>(key) * shape.v_token};
     } else {
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       const int first = piece * kPiece + lane - seen_from;
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) {
-        const float x = keep(weigh_softmax(state, weight[i]).weight);
+        const float x = keep(softmax_weight(state, weight[i]).weight);
         weight[i] = static_cast<unsigned>(first + 32 * i) < seen_count ? x : 0;
       }
       __syncwarp();
@@ -434,7 +434,7 @@ namespace {
 
 int keys_of(const Params& p) { return (p.columns + kPiece - 1) / kPiece * kPiece; }
 
-template <typename T, int D, Pages PAGES, int WARPS, int BLOCKS, int STAGES>
+template <typename T, int D, PageAlignment PAGES, int WARPS, int BLOCKS, int STAGES>
 void launch_row(const Params& p, cudaStream_t stream) {
   const auto pieces_of_16 = [](int64_t elements) { return static_cast<uint32_t>(elements / 8); };
   const RowArguments arguments{
@@ -445,7 +445,7 @@ void launch_row(const Params& p, cudaStream_t stream) {
       row_bytes<D, WARPS, STAGES>(arguments.shape.keys), p.after_kernel, stream);
 }
 
-template <typename T, int D, Pages PAGES>
+template <typename T, int D, PageAlignment PAGES>
 void launch_of_warps(const Params& p, cudaStream_t stream) {
   const int multiprocessors = gpu_attribute(cudaDevAttrMultiProcessorCount);
   // If all tiles run concurrently, use as many warps per tile as fit.
@@ -470,8 +470,8 @@ void decode_row(const Params& p, cudaStream_t stream) {
   with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
     using T = decltype(type);
     const auto of_size = [&]<int D>() {
-      p.pages_of == Pages::none ? launch_of_warps<T, D, Pages::none>(p, stream)
-                                : launch_of_warps<T, D, Pages::units>(p, stream);
+      p.pages_of == PageAlignment::none ? launch_of_warps<T, D, PageAlignment::none>(p, stream)
+                                        : launch_of_warps<T, D, PageAlignment::units>(p, stream);
     };
     p.head_dim == 64 ? of_size.template operator()<64>() : of_size.template operator()<128>();
   });

@@ -48,7 +48,7 @@ struct BackwardKeysMemory {
 __device__ inline void consumer_barrier() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
 // A step of the sweep processes 64 rows of a head.
-struct Step {
+struct SweepStep {
   int index, head, first;
   __device__ void advance(const Keys& rows) {
     ++index;
@@ -57,14 +57,14 @@ struct Step {
       ++head;
     }
   }
-  __device__ Step before(const Keys& rows) const {
-    return first == rows.begin ? Step{index - 1, head - 1, rows.end - 64} : Step{index - 1, head, first - 64};
+  __device__ SweepStep before(const Keys& rows) const {
+    return first == rows.begin ? SweepStep{index - 1, head - 1, rows.end - 64} : SweepStep{index - 1, head, first - 64};
   }
 };
 
 // Code of the producer thread. row_tile: index of the document's first row tile, among row_tiles per head.
 template <typename S>
-__device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, Step step,
+__device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, SweepStep step,
                                   int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<S>& sm,
                                   const BackwardKeysMemory<S>& memory) {
   barrier_expect(&sm.kv_full, 2 * S::kv_bytes);
@@ -182,19 +182,19 @@ struct KeyGroup {
     if (lane() == 0) barrier_arrive(&sm.rows.empty[step % S::stages]);
   }
   // Distance from the warpgroup's last key to a step's first row.
-  __device__ int nearest(const Step& step) const { return step.first + t.shift() - own_key() - 63; }
+  __device__ int nearest(const SweepStep& step) const { return step.first + t.shift() - own_key() - 63; }
   // Whether a step's 64 rows and `keys` keys contain a pair within the window of the distance bias. first: position of
   // the first row minus the first key.
   __device__ bool reaches(int first, int keys) const {
     return p.bias_window > 0 && first < p.bias_window + keys - 1 && first + M - 1 >= 0;
   }
-  __device__ bool is_near(const Step& step) const { return reaches(nearest(step) + 63, 64); }
+  __device__ bool is_near(const SweepStep& step) const { return reaches(nearest(step) + 63, 64); }
   // The same check for all keys of the block. block_distance: position of a step's first row minus the block's first
   // key.
-  __device__ int block_distance(const Step& step) const { return step.first + t.shift() - t.first; }
-  __device__ bool is_near_block(const Step& step) const { return reaches(block_distance(step), N); }
+  __device__ int block_distance(const SweepStep& step) const { return step.first + t.shift() - t.first; }
+  __device__ bool is_near_block(const SweepStep& step) const { return reaches(block_distance(step), N); }
   // Whether all rows of the step see all keys of the warpgroup.
-  __device__ bool is_bare(const Step& step) const {
+  __device__ bool is_bare(const SweepStep& step) const {
     const int x = nearest(step);
     if (p.causal && x < 0) return false;
     if (p.window >= 0 && (x + M + 62 >= p.window || (!p.causal && x <= -p.window))) return false;
@@ -202,7 +202,7 @@ struct KeyGroup {
   }
 
   // Adds distance biases within the window. Returns the factor that converts s to scores in units of log2.
-  __device__ float add_biases(float (&s)[A], const Step& step) const {
+  __device__ float add_biases(float (&s)[A], const SweepStep& step) const {
     const float factor = p.scale * kLog2e;
     if (!is_near(step)) return factor;
     // Key r + 8 and row block n have the same distances as key r and row block n - 1.

@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     fence_barriers();
   }
   __syncthreads();
-  Step now{0, kv_head * heads, rows.begin};
+  SweepStep now{0, kv_head * heads, rows.begin};
 
   if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   // Second part of a step, after all warps have stored its ds and its dQ is computed: adds dQ and the gradient of the
   // distance bias to their sums.
-  auto drain = [&](const Step& step, const float(&d_q)[S::columns / 4]) {
+  auto drain = [&](const SweepStep& step, const float(&d_q)[S::columns / 4]) {
     if (p.dq_sum) {
       float* to = hopper_dq(p, t, S::columns, step.head, row_tiles, row_tile + step.first / M) + b.now() * 4;
 #pragma unroll
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   if (steps > 0) {
     float s[A], g[A], d_q[S::columns / 4];
-    auto finish_products = [&](const Step& step) {  // converts s to f; g has the gradients of the weights
+    auto finish_products = [&](const SweepStep& step) {  // converts s to f; g has the gradients of the weights
       wgmma_wait<1>();
       fence_registers(s);
       b.exponentials(s, b.add_biases(s, step), step.index);

@@ -187,7 +187,7 @@ __device__ void alive_ones(uint32_t (&ones)[N / 16][4], const uint32_t (&weights
 }
 
 template <typename T, int N, bool STATS>
-struct Weigher {
+struct WeightAccumulator {
   // bf16 does not round a positive weight to zero, so alive pairs can be counted from the packed weights. fp16 does.
   static constexpr bool kCountsPacked = std::is_same_v<T, __nv_bfloat16>;
   RowResults& r;
@@ -201,8 +201,8 @@ struct Weigher {
   // sum is computed in the same loop, where its instructions overlap with the exponentials. Otherwise negative weights
   // remain.
   template <typename Exponential>
-  __device__ void weigh(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
-                        Exponential exponential) {
+  __device__ void compute(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
+                          Exponential exponential) {
     if (clamps()) {
       float total[2][2] = {};
       uint32_t alive[2] = {};

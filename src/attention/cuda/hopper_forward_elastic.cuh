@@ -137,9 +137,9 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
   }
 
   // Compute weights from the base and the sum. For large scores, lse is less precise.
-  Weigher<T, N, STATS> weigher{r, tau};
-  auto weigh = [&](float c, int tile) {
-    weigher.weigh(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
+  WeightAccumulator<T, N, STATS> accumulator{r, tau};
+  auto compute_weights = [&](float c, int tile) {
+    accumulator.compute(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
     if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);  // masked keys would get the offset as weight
   };
@@ -159,22 +159,22 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     if (n > 0) b.skip_k(count + n - 1);
   }
   if (lo > 0) b.skip_k(count + lo - 1);
-  weigh(c, lo);
-  if (lo == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
+  compute_weights(c, lo);
+  if (lo == 0 && b.origin == 0) accumulator.take_first(b, s, inverse);
   pack();
   for (int n = lo + 1; n < hi; ++n) {
     b.issue_scores(s, count + n - 1);
     issue_sums(n - 1);
-    weigher.count(weights);
+    accumulator.count(weights);
     wgmma_wait<ALIVE ? 2 : 1>();
     b.release_k(count + n - 1);
-    weigh(b.finish_tile(s, n), n);
+    compute_weights(b.finish_tile(s, n), n);
     wgmma_wait<0>();
     b.release_v(n - 1);
     pack();
   }
   issue_sums(hi - 1);
-  weigher.count(weights);
+  accumulator.count(weights);
   wgmma_wait<0>();
   b.release_v(hi - 1);
 #pragma unroll 1
@@ -182,7 +182,7 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     b.skip_k(count + n - 1);
     b.skip_v(n);
   }
-  weigher.finish(b, o, inverse, offset);
+  accumulator.finish(b, o, inverse, offset);
 }
 
 }  // namespace lazy::kernels::cuda::hopper

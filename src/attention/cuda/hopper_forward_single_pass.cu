@@ -17,7 +17,7 @@ constexpr int kBytes = kQueryBytes + STAGES * kTileBytes + kOutBytes + 1024;
 
 inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window + 2 * kPad : 0; }
 
-struct Shared {
+struct SinglePassShared {
   Pipeline<1> q;
   Pipeline<STAGES> kv;       // per row tile: all key tiles, first to last, then all value tiles, last to first
   Tile tiles[THREADS / 32];  // one per warp, in shared memory to save registers
@@ -46,7 +46,7 @@ struct TileScheduler {
 };
 
 // A row tile and the tiles of N keys that it sees.
-struct Item {
+struct TileItem {
   Span span;
   // All lanes of a warp must call. Returns false if no document has this tile.
   __device__ bool start(const Params& p, int tile, int head, Tile& t) {
@@ -65,12 +65,12 @@ struct Item {
 };
 
 __device__ inline void produce_tiles(const Params& p, const ForwardMaps& maps, const TileScheduler& scheduler,
-                                     Shared& sm, char* memory) {
+                                     SinglePassShared& sm, char* memory) {
   Tile& t = sm.tiles[0];
   char* const ring = memory + kQueryBytes;
   int tile, head, use = 0, q_use = 0;
   for (int n = 0; scheduler.find(n, tile, head); ++n) {
-    Item item;
+    TileItem item;
     if (!item.start(p, tile, head, t) || item.span.tiles == 0) continue;
     const int tiles = item.span.tiles;
     if (threadIdx.x == 0) {
@@ -97,13 +97,13 @@ __device__ inline void produce_tiles(const Params& p, const ForwardMaps& maps, c
 
 template <typename T, bool SCORES>
 struct Rows : RowGroup {
-  Shared& sm;
+  SinglePassShared& sm;
   uint32_t sq, sk, sv;  // descriptor_base of the group's queries, and of the ring for keys and for values
   int count, use;       // key tiles of the row tile; number of previous uses of the ring
   float base[2], sum[2], bases[TILES][2];
   RowScores scores;
 
-  __device__ Rows(const Params& p, const Tile& t, Shared& sm) : RowGroup(p, t), sm(sm) {}
+  __device__ Rows(const Params& p, const Tile& t, SinglePassShared& sm) : RowGroup(p, t), sm(sm) {}
 
   // Index in the block of the r-th key tile of the group, counted from the group's last tile.
   __device__ int own(int r) const { return tiles.end - 1 - r; }
@@ -211,19 +211,19 @@ __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], 
     if (empty) b.base[h] = 0;
     offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
-  Weigher<T, N, STATS> weigher{out, tau};
+  WeightAccumulator<T, N, STATS> accumulator{out, tau};
   uint32_t weights[OWN][N / 16][4];
   auto multiply = [&](float(&s)[A], int r) {
     float scale[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) scale[h] = exp2_fast(b.bases[r][h] - b.base[h]) * inverse[h];
-    weigher.weigh(s, scale, offset, [](float e, int) { return e; });
+    accumulator.compute(s, scale, offset, [](float e, int) { return e; });
     const int tile = b.own(r);
     if (tau >= 0 && (tile < b.bare.begin || tile >= b.bare.end)) b.template hide<N>(s, b.origin + tile * N, 0);
-    if (tile == 0 && b.origin == 0) weigher.take_first(b, s, inverse);
+    if (tile == 0 && b.origin == 0) accumulator.take_first(b, s, inverse);
     pack_weights<T, N>(weights[r], s);
     b.issue_sum(o, weights[r], r);
-    weigher.count(weights[r]);
+    accumulator.count(weights[r]);
   };
   multiply(x, 0);
   if constexpr (OWN > 1) {
@@ -234,7 +234,7 @@ __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], 
   wgmma_wait<0>();
   fence_registers(o);
   b.release(b.value_use(OWN - 1));
-  weigher.finish(b, o, inverse, offset);
+  accumulator.finish(b, o, inverse, offset);
 }
 
 template <typename T, bool STATS, bool SCORES>
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     forward(const __grid_constant__ Params p, const __grid_constant__ ForwardMaps maps, int tiles) {
   extern __shared__ char unaligned[];
   char* const memory = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
-  __shared__ Shared sm;
+  __shared__ SinglePassShared sm;
   char* const rows_out = memory + kQueryBytes + STAGES * kTileBytes;
   float* const table = reinterpret_cast<float*>(rows_out + kOutBytes);
   if (threadIdx.x == 0) {
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   b.use = 0;
   int tile, head, q_use = 0, shown = -1;
   for (int n = 0; scheduler.find(n, tile, head); ++n) {
-    Item item;
+    TileItem item;
     if (!item.start(p, tile, head, t)) continue;
     if (p.bias_window > 0 && t.head != shown) {
       asm volatile("bar.sync 1, 256;" ::: "memory");

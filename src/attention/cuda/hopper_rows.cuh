@@ -20,7 +20,8 @@ __device__ inline float* row_state(const Params& p, const Tile& t, int head, int
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
 }
 struct StoreRowState {
-  __device__ static void put(const Params& p, const Tile& t, int tiles, int tile, int row, const RowState& state) {
+  __device__ static void put(const Params& p, const Tile& t, int tiles, int tile, int row,
+                             const BackwardRowState& state) {
     float* const to = row_state(p, t, t.head, tiles, tile) + row - t.first;
     to[0] = state.anchor;
     to[64] = state.alone ? 0 : 1;

@@ -10,7 +10,7 @@ namespace lazy::kernels::cuda {
 namespace plain {
 
 // Sum over the block's rows of a value that is equal in the 16 threads of a row. The result is valid in thread 0.
-__device__ float block_sum(Shared& sm, const float (&x)[4]) {
+__device__ float block_sum(ProductShared& sm, const float (&x)[4]) {
   __syncthreads();
   if (threadIdx.x % 16 == 0) sm.strip[threadIdx.x / 16] = (x[0] + x[1]) + (x[2] + x[3]);
   __syncthreads();
@@ -23,7 +23,7 @@ __device__ float block_sum(Shared& sm, const float (&x)[4]) {
 
 template <int N, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
-  __shared__ Shared sm;
+  __shared__ ProductShared sm;
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / tiles;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       for (int i = 0; i < 4; ++i) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const Weight w = weigh(p, row[i], s[i][j], lse[i], 1);
+          const Weight w = compute_weight(p, row[i], s[i][j], lse[i], 1);
           f[i] += fabsf(w.part);
           if (!w.alive) continue;
           fg[i] += w.part * dw[i][j];
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const Weight w = weigh(p, row[i], s[i][j], lse[i], inverse[i]);
+        const Weight w = compute_weight(p, row[i], s[i][j], lse[i], inverse[i]);
         s[i][j] = w.factor * ((w.alive ? dw[i][j] : 0) - center[i]);
         slope[i] -= s[i][j] * static_cast<float>(abs(row[i].position - (key + tx + 16 * j)));
       }
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
 
 template <int N, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
-  __shared__ Shared sm;
+  __shared__ ProductShared sm;
   Tile t;
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads;
   t.batch = blockIdx.x / tiles;
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const Weight w = weigh(p, row[i], s[i][j], lse, inverse);
+          const Weight w = compute_weight(p, row[i], s[i][j], lse, inverse);
           ds[i][j] = w.factor * ((w.alive ? ds[i][j] : 0) - center);
           s[i][j] = w.weight;
         }
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
 // two tiles of keys with a causal mask and in four tiles without one.
 template <bool CAPPED>
 __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) {
-  __shared__ Shared sm;
+  __shared__ ProductShared sm;
   Tile t;
   t.head = blockIdx.y;
   const int d0 = blockIdx.x * kBiasTile, split = blockIdx.z, ty = threadIdx.x / 16;
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
         }
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const Weight w = weigh(p, row[i], s[i][j], lse, inverse);
+          const Weight w = compute_weight(p, row[i], s[i][j], lse, inverse);
           ds[i][j] = w.factor * ((w.alive ? ds[i][j] : 0) - center);
         }
       }

@@ -12,14 +12,14 @@ namespace lazy::kernels::cuda {
 namespace plain {
 
 // Statistics of the four rows of a thread; Statistic in weights.cuh defines the fields.
-struct RowStatistics {
+struct PlainRowStatistics {
   float largest[4], anchor[4], inverse[4], lse[4], low[4];
 };
 
 // Computes the statistics for normalizers with a sum of exponentials, in one sweep over the keys.
 template <bool CAPPED>
-__device__ void sum_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
-                               RowStatistics& out) {
+__device__ void sum_statistics(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4], Keys keys,
+                               PlainRowStatistics& out) {
   float largest[4], sum[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -77,8 +77,8 @@ struct ScoreCache {
 // Returns the scores of the n-th key tile, which begins at `key`, from the cache or computes them again. All threads of
 // the block must call together.
 template <bool CAPPED>
-__device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], const ScoreCache& kept,
-                              int n, int key, float (&s)[4][4]) {
+__device__ void cached_scores(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4],
+                              const ScoreCache& kept, int n, int key, float (&s)[4][4]) {
   if (!kept.has(n)) return tile_scores<CAPPED>(p, t, sm, row, key, s);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -91,8 +91,8 @@ __device__ void cached_scores(const Params& p, const Tile& t, Shared& sm, const 
 // and x relative to the row's maximum. The left side is convex and decreasing in t, so the iterates from t = -1
 // increase to the root and do not pass it, except by rounding.
 template <bool CAPPED>
-__device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], Keys keys,
-                                     const ScoreCache& kept, RowStatistics& out) {
+__device__ void threshold_statistics(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4], Keys keys,
+                                     const ScoreCache& kept, PlainRowStatistics& out) {
   const float unit = p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   float largest[4], threshold[4], low[4];
 #pragma unroll
@@ -161,7 +161,7 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, Shared& sm,
 // SCORES: the kernel also writes Params::score_stats. cached_tiles: number of key tiles in the score cache.
 template <int N, bool SCORES, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cached_tiles) {
-  __shared__ Shared sm;
+  __shared__ ProductShared sm;
   extern __shared__ float room[];
   const ScoreCache kept{room, cached_tiles};
   Tile t;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   Row row[4];
   make_rows(p, t, row);
   const Keys keys = tile_keys(p, t);
-  RowStatistics statistics{};
+  PlainRowStatistics statistics{};
   if (has_sum(p.normalizer)) sum_statistics<CAPPED>(p, t, sm, row, keys, statistics);
   if (has_threshold(p.normalizer)) threshold_statistics<CAPPED>(p, t, sm, row, keys, kept, statistics);
   if (!in_family<NormalizerFamily::exponential>(p.normalizer) && !in_family<NormalizerFamily::sigmoid>(p.normalizer)) {
@@ -193,7 +193,8 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
     for (int i = 0; i < 4; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const Weight w = weigh(p, row[i], s[i][j] - statistics.largest[i], statistics.anchor[i], statistics.inverse[i]);
+        const Weight w =
+            compute_weight(p, row[i], s[i][j] - statistics.largest[i], statistics.anchor[i], statistics.inverse[i]);
         s[i][j] = w.weight;
         total[i] += w.weight;
         alive[i] += w.alive;
@@ -237,7 +238,7 @@ inline int cached_tiles(const Params& p) {
   int device = 0, most = 0;
   check(cudaGetDevice(&device), "plain forward");
   check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "plain forward");
-  const int room = (most - static_cast<int>(sizeof(Shared)) - 1024) / kTileBytes;
+  const int room = (most - static_cast<int>(sizeof(ProductShared)) - 1024) / kTileBytes;
   return std::clamp(static_cast<int>((p.k_length + kTile - 1) / kTile), 0, std::min(room, kMax));
 }
 

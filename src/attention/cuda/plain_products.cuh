@@ -12,7 +12,7 @@ constexpr int kDepth = 32;                // head dimensions per chunk
 constexpr int kChunkStride = kDepth + 4;  // padded so that float4 loads of eight rows use different banks
 constexpr int kStripStride = kTile + 4;
 
-struct alignas(16) Shared {  // aligned for float4 loads
+struct alignas(16) ProductShared {  // aligned for float4 loads
   union {
     struct {
       float a[kTile * kChunkStride], b[kTile * kChunkStride];
@@ -24,7 +24,7 @@ struct alignas(16) Shared {  // aligned for float4 loads
 
 // acc += A B^T over `dim` dimensions. a(row, d) and b(row, d) return elements, and zero outside of the matrices.
 template <typename A, typename B>
-__device__ void scores_product(float (&acc)[4][4], Shared& sm, int dim, const A& a, const B& b) {
+__device__ void scores_product(float (&acc)[4][4], ProductShared& sm, int dim, const A& a, const B& b) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   for (int d0 = 0; d0 < dim; d0 += kDepth) {
     __syncthreads();
@@ -55,7 +55,7 @@ __device__ void scores_product(float (&acc)[4][4], Shared& sm, int dim, const A&
 
 // Writes the calling thread's 4 x 4 scores of a tile to the strip, which is the left operand of weighted_sum,
 // optionally transposed.
-__device__ inline void put_strip(Shared& sm, const float (&x)[4][4], bool transposed) {
+__device__ inline void put_strip(ProductShared& sm, const float (&x)[4][4], bool transposed) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
   __syncthreads();
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ inline void put_strip(Shared& sm, const float (&x)[4][4], bool transp
 
 // acc += strip V. v(inner, column) returns elements, and zero outside of the matrix.
 template <int N, typename V>
-__device__ void weighted_sum(float (&acc)[N][4][4], Shared& sm, int dim, const V& v) {
+__device__ void weighted_sum(float (&acc)[N][4][4], ProductShared& sm, int dim, const V& v) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
 #pragma unroll
   for (int n = 0; n < N; ++n) {
@@ -113,7 +113,7 @@ __device__ inline float row_max(float x) {
 }
 
 // Dot products, for the calling thread's part of the tile, of the query rows from t.first on and the keys from key0 on.
-__device__ inline void tile_products(const Params& p, const Tile& t, Shared& sm, int key0, float (&s)[4][4]) {
+__device__ inline void tile_products(const Params& p, const Tile& t, ProductShared& sm, int key0, float (&s)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -135,7 +135,7 @@ __device__ inline void tile_products(const Params& p, const Tile& t, Shared& sm,
 
 // Scores of the same tile. CAPPED: the problem has a softcap; other instantiations do not read p.softcap.
 template <bool CAPPED>
-__device__ void tile_scores(const Params& p, const Tile& t, Shared& sm, const Row (&row)[4], int key0,
+__device__ void tile_scores(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4], int key0,
                             float (&s)[4][4]) {
   tile_products(p, t, sm, key0, s);
   if constexpr (CAPPED) {
@@ -156,7 +156,7 @@ __device__ void tile_scores(const Params& p, const Tile& t, Shared& sm, const Ro
 }
 
 // Converts gradients of the tile's capped scores to gradients of scale * (q . k); the caller multiplies by the scale.
-__device__ inline void uncap_gradients(const Params& p, const Tile& t, Shared& sm, int key0, float (&ds)[4][4]) {
+__device__ inline void uncap_gradients(const Params& p, const Tile& t, ProductShared& sm, int key0, float (&ds)[4][4]) {
   float dots[4][4];
   tile_products(p, t, sm, key0, dots);
 #pragma unroll
@@ -167,7 +167,8 @@ __device__ inline void uncap_gradients(const Params& p, const Tile& t, Shared& s
 }
 
 // Computes dO V^T for the calling thread's part of the tile.
-__device__ inline void tile_weight_gradients(const Params& p, const Tile& t, Shared& sm, int key0, float (&g)[4][4]) {
+__device__ inline void tile_weight_gradients(const Params& p, const Tile& t, ProductShared& sm, int key0,
+                                             float (&g)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

@@ -116,7 +116,8 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
 // Processes the pairs of a tile: s (products q . k, or scores if `c` is one) becomes the weights, and g (products dO .
 // v) becomes ds. VARIANT: the normalizer is elastic or entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
-__device__ void weigh_pairs(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states, float c) {
+__device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states,
+                                     float c) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int n = 0; n < M / 8; ++n) {
@@ -269,9 +270,9 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       const uint32_t blocks = alive_blocks<F, MI, M>(s, states + stage * M, c);
       product_nt<T, D, MI, M / 16>(g, sv, warp_key, s_do + stage * M * D * 2, blocks);
       if (variant) {
-        weigh_pairs<F, true, MI, M>(s, g, states + stage * M, c);
+        compute_pair_weights<F, true, MI, M>(s, g, states + stage * M, c);
       } else {
-        weigh_pairs<F, false, MI, M>(s, g, states + stage * M, c);
+        compute_pair_weights<F, false, MI, M>(s, g, states + stage * M, c);
       }
       if (first + M > t.q_length || !all_visible(p, t, first, M, key0, N)) {
 #pragma unroll

@@ -17,7 +17,7 @@ __device__ inline float4& row_state(const Params& p, const Tile& t, int head, in
   return reinterpret_cast<float4*>(p.row_state)[row_index(p, t, head, row)];
 }
 struct StoreRowState {
-  __device__ static void put(const Params& p, const Tile& t, int, int, int row, const RowState& s) {
+  __device__ static void put(const Params& p, const Tile& t, int, int, int row, const BackwardRowState& s) {
     row_state(p, t, t.head, row) =
         make_float4(s.alone ? INFINITY : s.anchor, 1, s.center, s.offset + static_cast<float>(s.alone));
   }

@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       const float c = b.scores(s, key, stage);
       // There are separate loops for weights, statistics and alive keys, because the throughput of exponentials and
       // masks is the bottleneck, not the products.
-      auto weigh = [&](auto hidden) {
+      auto compute_weights = [&](auto hidden) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
 #pragma unroll
@@ -117,9 +117,9 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
         }
       };
       if (tau >= 0) {  // with tau >= 0, masked keys would get a positive weight
-        weigh([](float x) { return x == -INFINITY; });
+        compute_weights([](float x) { return x == -INFINITY; });
       } else {
-        weigh([](float) { return false; });
+        compute_weights([](float) { return false; });
       }
       if (p.stats) {
 #pragma unroll

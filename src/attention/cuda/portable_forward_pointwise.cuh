@@ -17,8 +17,8 @@ struct RowStatistics {
 // Computes out, lse and stats of rows whose RowStatistics are known, in one sweep over the keys. wanted: whether to
 // process the warp's rows.
 template <NormalizerFamily F, typename T, int D, typename S>
-__device__ void weigh_rows(RowSweep<T, D, S>& b, char* memory, bool squared, const RowStatistics<S::MI>& statistics,
-                           bool wanted = true) {
+__device__ void compute_rows(RowSweep<T, D, S>& b, char* memory, bool squared, const RowStatistics<S::MI>& statistics,
+                             bool wanted = true) {
   constexpr int MI = S::MI, N = S::N, NT = N / 16;
   const Params& p = b.p;
   float o[MI][D / 8][4], total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {}, lse[MI][2], offset[MI][2];
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(ForwardShape<D>::threads) forward_pointwise(co
 #pragma unroll
     for (int m = 0; m < S::MI; ++m) statistics.norm[m][0] = statistics.norm[m][1] = 1;
   }
-  weigh_rows<F>(b, memory, false, statistics);
+  compute_rows<F>(b, memory, false, statistics);
 }
 
 }  // namespace lazy::kernels::cuda::portable

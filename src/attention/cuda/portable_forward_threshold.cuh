@@ -431,7 +431,7 @@ __global__ void __launch_bounds__(SweepShape<D>::threads, 3) forward_sweeps(cons
     statistics.norm[0][h] = 1;
     statistics.lse[0][h] = statistics.largest[0][h] + (statistics.value[0][h] + statistics.low[0][h]);
   }
-  weigh_rows<NormalizerFamily::threshold>(b, memory, squared, statistics, marked);
+  compute_rows<NormalizerFamily::threshold>(b, memory, squared, statistics, marked);
 }
 
 }  // namespace lazy::kernels::cuda::portable

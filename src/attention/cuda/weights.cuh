@@ -106,8 +106,8 @@ __device__ inline float sum_term(const Params& p, float s, float base) {
   return s == -INFINITY ? 0 : fabsf(softpick_excess(s, base));
 }
 
-// Statistics of a row, so that the weight of score s is weigh(s - largest, anchor, inverse) without loss of precision
-// for large scores.
+// Statistics of a row, so that the weight of score s is compute_weight(s - largest, anchor, inverse) without loss of
+// precision for large scores.
 //   lse: the statistic that the forward stores
 //   low: low-order part of the threshold (sparsemax, entmax15); softpick: the score 0 after the shift by `largest`
 struct Statistic {
@@ -149,7 +149,7 @@ struct Weight {
 
 // Computes the weight and the factor f of score s. `anchor` is the row's lse or threshold, and inverse_norm is 1 / norm
 // (see the top of this file). A masked key (score -inf) has weight zero.
-__device__ inline Weight weigh(const Params& p, const Row& r, float s, float anchor, float inverse_norm) {
+__device__ inline Weight compute_weight(const Params& p, const Row& r, float s, float anchor, float inverse_norm) {
   if (s == -INFINITY) return {0, 0, 0, false};
   switch (p.normalizer) {
     case Normalizer::sparsemax: {

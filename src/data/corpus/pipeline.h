@@ -25,7 +25,7 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
                       const std::function<void()>& stop, int threads) {
   constexpr uint64_t kMaxBytes = 256ull << 20;
   const uint64_t max_items = 4 * static_cast<uint64_t>(threads) + 4;
-  struct Result {
+  struct Outcome {
     Out value{};
     std::exception_ptr error;
     uint64_t size = 0;
@@ -33,7 +33,7 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
   std::mutex mutex;
   std::condition_variable room, waiting, finished;
   std::deque<std::pair<uint64_t, In>> pending;
-  std::map<uint64_t, Result> done;
+  std::map<uint64_t, Outcome> done;
   uint64_t in_flight = 0, bytes_in_flight = 0, produced = 0;
   bool end_of_input = false, halt = false;
 
@@ -87,7 +87,7 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
         auto [number, item] = std::move(pending.front());
         pending.pop_front();
         lock.unlock();
-        Result result;
+        Outcome result;
         result.size = bytes(item);
         try {
           result.value = work(std::move(item));
@@ -112,7 +112,7 @@ void ordered_pipeline(const std::function<bool(In&)>& produce, const std::functi
       }
       const auto found = done.find(next);
       if (found == done.end()) break;
-      Result result = std::move(found->second);
+      Outcome result = std::move(found->second);
       done.erase(found);
       lock.unlock();
       if (result.error) std::rethrow_exception(result.error);

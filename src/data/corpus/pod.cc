@@ -148,9 +148,9 @@ std::string_view without_bullet(std::string_view item) {
   return item;
 }
 
-class Filter {
+class PodFilter {
  public:
-  explicit Filter(bool keep_code) : keep_code_(keep_code) {}
+  explicit PodFilter(bool keep_code) : keep_code_(keep_code) {}
 
   void paragraph(std::string_view text) {
     if (text.front() == '=' && text.size() > 1 && std::isalpha(static_cast<unsigned char>(text[1]))) {
@@ -202,7 +202,7 @@ class Filter {
 }  // namespace
 
 std::string pod_to_text(std::string_view pod, bool keep_code) {
-  Filter filter(keep_code);
+  PodFilter filter(keep_code);
   size_t begin = 0, end = 0;  // bounds of the paragraph
   const auto flush = [&] {
     if (end > begin) filter.paragraph(pod.substr(begin, end - begin));

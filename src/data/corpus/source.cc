@@ -197,6 +197,32 @@ class BegunStream final : public ByteStream {
   std::string begin_;
 };
 
+// Text that is not converted. NUL bytes cause an Error, because they occur in binary files only.
+class PlainText final : public ByteStream {
+ public:
+  PlainText(std::unique_ptr<ByteStream> stream, std::string begin, std::string name)
+      : name_(std::move(name)), stream_(std::move(stream), begin) {
+    check(begin);
+  }
+  bool read(std::string& out) override {
+    const size_t before = out.size();
+    const bool more = stream_.read(out);
+    check(std::string_view(out).substr(before));
+    position_ += out.size() - before;
+    return more;
+  }
+  uint64_t consumed() const override { return stream_.consumed(); }
+
+ private:
+  void check(std::string_view bytes) const {
+    if (const size_t at = bytes.find('\0'); at != std::string_view::npos)
+      fail("data", "{}: expected text, found a NUL byte at byte {}", name_, position_ + at);
+  }
+  std::string name_;
+  BegunStream stream_;
+  uint64_t position_ = 0;  // number of bytes that read() has returned
+};
+
 // Converts UTF-16 or UTF-32 to UTF-8. Invalid code units become U+FFFD.
 class WideStream final : public ByteStream {
  public:
@@ -288,10 +314,7 @@ std::unique_ptr<ByteStream> decode_text(std::unique_ptr<ByteStream> stream, std:
   if (begin.starts_with("ustar") || (begin.size() > 262 && begin.compare(257, 5, "ustar") == 0)) {
     fail("data", "{}: expected text, found a tar archive (extract it with `tar -x` first)", name);
   }
-  if (const size_t at = begin.find('\0'); at != std::string::npos) {
-    fail("data", "{}: expected text, found a NUL byte at byte {}", name, at);
-  }
-  return std::make_unique<BegunStream>(std::move(stream), std::move(begin));
+  return std::make_unique<PlainText>(std::move(stream), std::move(begin), name);
 }
 
 // Returns the file name extension in lower case, ignoring the extension of a compression format.
@@ -331,6 +354,21 @@ std::unique_ptr<ByteStream> open_stream(const fs::path& path) {
     return decode_text(std::move(file), std::move(begin), name);
   }
   return decode_text(std::move(stream), "", name);
+}
+
+std::string read_text(const fs::path& path) {
+  std::string text;
+  const auto stream = open_stream(path);
+  while (stream->read(text)) {
+  }
+  if (!is_valid_utf8(text)) {
+    size_t at = 0;
+    while (const size_t length = utf8_length(text, at)) at += length;
+    fail("data", "{}: expected text in UTF-8, found the invalid byte 0x{:02x} at byte {}",
+         path == "-" ? "standard input" : path.string(), static_cast<unsigned char>(text[at]), at);
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
 }
 
 namespace {
@@ -405,6 +443,26 @@ class FolderSearch {
 };
 
 }  // namespace
+
+TextFacts text_facts(const std::vector<Source>& sources) {
+  constexpr int64_t kCompression = 4;          // text bytes per compressed byte
+  constexpr int64_t kManyDocuments = 1 << 20;  // assumed for formats with many documents per file
+  TextFacts facts;
+  for (const Source& source : sources) {
+    bool compressed = false;
+    ending_of(source.path, &compressed);
+    const bool packed = compressed || source.format == TextFormat::parquet;
+    const int64_t bytes = static_cast<int64_t>(source.bytes) * (packed ? kCompression : 1);
+    facts.bytes += bytes;
+    if (is_code(source.path)) facts.code_bytes += bytes;
+    facts.exact = facts.exact && !packed && source.bytes > 0;  // pipes have no size
+    const bool many = source.format == TextFormat::json_lines || source.format == TextFormat::parquet;
+    facts.documents += many ? kManyDocuments : 1;
+    const fs::path ending = source.path.extension();
+    ++facts.files[ending.empty() ? "no ending" : ending.string()];
+  }
+  return facts;
+}
 
 bool is_code(const fs::path& name) {
   static const std::set<std::string> endings{

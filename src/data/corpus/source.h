@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,11 +29,20 @@ struct Source {
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::optional<TextFormat> other,
                                  bool code = false);
 
+// Properties of text files that are known before the files are read.
+struct TextFacts {
+  int64_t bytes = 0, code_bytes = 0;     // of text; estimated for compressed files and for Parquet
+  bool exact = true;                     // whether `bytes` is the size of the files
+  int64_t documents = 0;                 // a file of JSON lines or Parquet counts as many documents
+  std::map<std::string, int64_t> files;  // number of files by extension
+};
+TextFacts text_facts(const std::vector<Source>& sources);
+
 bool is_code(const std::filesystem::path& name);  // decided by the file name extension
 
 // The text of a file in UTF-8, in parts. The format is detected from the first bytes: gzip and zstd are decompressed;
-// UTF-16 and UTF-32 with a byte order mark are converted; other archives, Parquet files and files with NUL bytes cause
-// an Error.
+// UTF-16 and UTF-32 with a byte order mark are converted; other archives and Parquet files cause an Error. So do NUL
+// bytes: in open_stream() if they are among the first bytes, otherwise in read().
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
@@ -43,6 +53,10 @@ class ByteStream {
   virtual uint64_t skipped() const { return 0; }  // number of records without a text so far
 };
 std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
+
+// Returns the whole text of a file, read with open_stream(), without a byte order mark. Throws Error with the file and
+// the position in the (decompressed) text for bytes that are not UTF-8, like open() in Python.
+std::string read_text(const std::filesystem::path& path);
 
 // Reads the rows of `column` (a dotted path selects a struct member) as JSON lines with this single field. Rows without
 // a value are skipped and counted. kAllColumns returns complete rows. A Python process (core/python_child.h)

@@ -35,7 +35,7 @@ int64_t MixSchedule::build(int64_t begin, int64_t end, uint64_t seed, bool shuff
   return self;
 }
 
-MixSchedule::Place MixSchedule::at(int64_t position) const {
+MixSchedule::SequenceIndex MixSchedule::at(int64_t position) const {
   uint64_t n = static_cast<uint64_t>(position);
   int64_t at = root_;
   while (at >= 0) {

@@ -16,11 +16,11 @@ class MixSchedule {
   // `weights` must be above zero and may use any unit. The phases are derived from `seed`; without `shuffle` they are
   // 0.
   MixSchedule(const std::vector<double>& weights, uint64_t seed, bool shuffle);
-  struct Place {
+  struct SequenceIndex {
     int64_t corpus = 0;
     int64_t index = 0;  // number of earlier sequences from the same corpus
   };
-  Place at(int64_t position) const;
+  SequenceIndex at(int64_t position) const;
   // number of sequences of each corpus among the first `positions`
   std::vector<int64_t> counts(int64_t positions) const;
   const std::vector<double>& shares() const { return shares_; }  // normalized weights with sum 1

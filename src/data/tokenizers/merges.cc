@@ -62,10 +62,10 @@ void MergeTable::merge_short(std::vector<int32_t>& symbols) const {
 
 void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
   // Uses a linked list of symbols and a priority queue of pairs. Outdated pairs are skipped when they are popped.
-  struct Candidate {
+  struct MergeCandidate {
     uint32_t rank, left;
     int32_t first, second, merged;
-    bool operator<(const Candidate& other) const {  // for std::priority_queue, a max-heap
+    bool operator<(const MergeCandidate& other) const {  // for std::priority_queue, a max-heap
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
   };
@@ -76,16 +76,16 @@ void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
     previous[i] = i == 0 ? kEnd : i - 1;
     next[i] = i + 1 == n ? kEnd : i + 1;
   }
-  std::vector<Candidate> begin;
+  std::vector<MergeCandidate> begin;
   const auto candidate = [&](uint32_t left, auto&& take) {
     if (left == kEnd || next[left] == kEnd) return;
     const int32_t first = symbols[left], second = symbols[next[left]];
-    if (const Rule* rule = find(first, second)) take(Candidate{rule->rank, left, first, second, rule->merged});
+    if (const Rule* rule = find(first, second)) take(MergeCandidate{rule->rank, left, first, second, rule->merged});
   };
-  for (uint32_t i = 0; i < n; ++i) candidate(i, [&](const Candidate& c) { begin.push_back(c); });
-  std::priority_queue<Candidate> queue({}, std::move(begin));
+  for (uint32_t i = 0; i < n; ++i) candidate(i, [&](const MergeCandidate& c) { begin.push_back(c); });
+  std::priority_queue<MergeCandidate> queue({}, std::move(begin));
   while (!queue.empty()) {
-    const Candidate top = queue.top();
+    const MergeCandidate top = queue.top();
     queue.pop();
     const uint32_t left = top.left, right = next[left];
     if (symbols[left] != top.first || right == kEnd || symbols[right] != top.second) continue;  // outdated pair
@@ -93,8 +93,8 @@ void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
     symbols[right] = kGone;
     next[left] = next[right];
     if (next[left] != kEnd) previous[next[left]] = left;
-    candidate(left, [&](const Candidate& c) { queue.push(c); });
-    candidate(previous[left], [&](const Candidate& c) { queue.push(c); });
+    candidate(left, [&](const MergeCandidate& c) { queue.push(c); });
+    candidate(previous[left], [&](const MergeCandidate& c) { queue.push(c); });
   }
   std::erase(symbols, kGone);
 }

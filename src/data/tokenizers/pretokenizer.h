@@ -74,7 +74,7 @@ class PreTokenizer {
   }
 
  private:
-  struct Step {
+  struct SplitStep {
     std::unique_ptr<Regex> regex;  // null: prepend a space
     bool only_matches;
   };
@@ -84,7 +84,7 @@ class PreTokenizer {
       emit(piece);
       return;
     }
-    const Step& now = steps_[number];
+    const SplitStep& now = steps_[number];
     if (!now.regex) {
       if (piece.starts_with(' ')) {
         step(number + 1, piece, emit);
@@ -104,7 +104,7 @@ class PreTokenizer {
   }
   static size_t valid_prefix(std::string_view text);    // number of bytes of valid UTF-8 at the start
   static size_t invalid_prefix(std::string_view text);  // number of bytes up to the next valid character
-  std::vector<Step> steps_;
+  std::vector<SplitStep> steps_;
   std::string description_;
 };
 

@@ -23,10 +23,10 @@ size_t stream_tokens(const LambadaItem& item, std::span<const int32_t> separator
 
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit) {
   const Task task = find_task("lambada_openai");
-  std::vector<Row> rows = read_rows(task, data);
+  std::vector<TaskDocument> rows = read_rows(task, data);
   rows.resize(static_cast<size_t>(apply_limit(static_cast<int64_t>(rows.size()), limit)));
   std::vector<TextPair> pairs;
-  for (const Row& row : rows) {
+  for (const TaskDocument& row : rows) {
     pairs.push_back(make_question(task, row, "").pairs.at(0));
     if (pairs.back().context.empty())
       fail("eval", "{}: expected words before the last one, found '{}'", row.where, pairs.back().continuation);
@@ -150,7 +150,7 @@ void add_words(Json& row, const LambadaSums& sums, const Bootstrap& bootstrap) {
 }  // namespace
 
 Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair>& pairs,
-                            const LengthEvalOptions& options, const std::string& title) {
+                            const LengthEvalOptions& options, const std::string& title, const OnEntry& on_entry) {
   const std::vector<LambadaItem> items = tokenize_lambada(pairs, *model.tokenizer);
   const std::vector<int32_t> separator = model.tokenizer->encode(kSeparator);
   const std::optional<int32_t> bos = options.bos ? model.tokenizer->bos_id() : std::nullopt;
@@ -187,6 +187,7 @@ Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair
     measured.curve.lengths.push_back(length);
     measured.curve.loss.push_back(sums.loss);
     measured.curve.tokens = sums.tokens;
+    on_entry(measured.entry);
   }
   if (measured.curve.lengths.empty()) return measured;
   const LambadaSums standard =

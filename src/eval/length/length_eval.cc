@@ -136,9 +136,16 @@ Json evaluate_lengths(const std::vector<ModelVariant>& variants, const LengthEva
     results["models"].push_back(model_entry(variant, model));
     for (const std::string& task : tasks) {
       const std::string title = variants.size() > 1 ? variant.label + ": " + task : task;
-      Measurement measured = task == "lambada_openai" ? measure_lambada(model, lambada, options, title)
-                             : texts.contains(task)   ? measure_text(model, texts[task], options, title)
-                                                      : measure_synthetic(model, task, options, title);
+      const OnEntry on_entry = [&](const Json& entry) {
+        if (!options.on_length) return;
+        Json unfinished = results;
+        unfinished["unfinished"] = true;
+        unfinished["results"][task]["models"].push_back(entry);
+        options.on_length(unfinished);
+      };
+      Measurement measured = task == "lambada_openai" ? measure_lambada(model, lambada, options, title, on_entry)
+                             : texts.contains(task)   ? measure_text(model, texts[task], options, title, on_entry)
+                                                      : measure_synthetic(model, task, options, title, on_entry);
       if (measured.entry["lengths"].empty())
         fail("eval", "{}: all lengths were skipped: {}", title, measured.entry["skipped"][0]["why"].get<std::string>());
       results["results"][task]["models"].push_back(std::move(measured.entry));

@@ -44,11 +44,14 @@ struct LengthEvalOptions {
       tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: as the given data allows
   std::filesystem::path data, corpus, text;
   std::string split = "validation";
-  std::optional<double> limit;  // maximum number of documents or items; values below 1 are a fraction
+  // Maximum number of documents or items; values below 1 are a fraction. A text file is one document.
+  std::optional<double> limit;
   bool bos = false, per_document = false;
   int64_t stride = 0, resamples = 1000;
   SyntheticOptions synthetic;  // its BOS is set from `bos` and the tokenizer; its seed is also used for the bootstrap
   std::string command, date;
+  // Called after each length of each task and model with all results so far. Their key "unfinished" is true.
+  std::function<void(const Json&)> on_length = {};
 };
 
 // Evaluates all variants. Before any model is loaded, throws Error for lengths below 2 or not increasing, for unknown
@@ -56,7 +59,8 @@ struct LengthEvalOptions {
 // shorter, is skipped with a warning. Throws Error if all lengths are skipped.
 Json evaluate_lengths(const std::vector<ModelVariant>& models, const LengthEvalOptions& options);
 
-// Formats the results as text: one table per measure, one row per length and one column per model.
+// Formats the results as text: one table per measure, one row per length and one column per model. The results may be
+// unfinished.
 std::string to_table(const Json& results);
 
 }  // namespace lazy::eval::length

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/counted.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/random.h"
@@ -55,7 +56,7 @@ void skip(Json& entry, const std::string& title, int64_t length, const std::stri
 }
 
 void warn_not_finite(const std::string& title, int64_t length, int64_t count) {
-  if (count > 0) log::warn("{}: length {}: the loss of {} tokens is not finite", title, length, count);
+  if (count > 0) log::warn("{}: length {}: the loss of {} is not finite", title, length, counted(count, "token"));
 }
 
 Json compare_change(const LossCurve& base, const LossCurve& other, const LengthEvalOptions& options) {

@@ -2,6 +2,7 @@
 // and bootstrap intervals.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,13 +28,16 @@ struct Measurement {
   LossCurve curve;  // empty for synthetic tasks
 };
 
+// Receives the entry of a measurement after each length.
+using OnEntry = std::function<void(const Json& entry)>;
+
 // Each function measures one task of one model over all lengths.
 Measurement measure_text(const LoadedModel& model, const TextSource& source, const LengthEvalOptions& options,
-                         const std::string& title);
+                         const std::string& title, const OnEntry& on_entry);
 Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair>& pairs,
-                            const LengthEvalOptions& options, const std::string& title);
+                            const LengthEvalOptions& options, const std::string& title, const OnEntry& on_entry);
 Measurement measure_synthetic(const LoadedModel& model, const std::string& task, const LengthEvalOptions& options,
-                              const std::string& title);
+                              const std::string& title, const OnEntry& on_entry);
 
 // For each length after the first: how much more the loss of `other` increases from the first length to this length
 // than the loss of `base`, in nats per token. Both use the same bootstrap resamples.

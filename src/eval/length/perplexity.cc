@@ -9,8 +9,8 @@
 
 #include "core/clock.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "core/text.h"
+#include "data/corpus/source.h"
 #include "data/shards/corpus.h"
 #include "eval/length/measurement.h"
 #include "eval/python.h"
@@ -23,9 +23,9 @@ namespace lazy::eval::length {
 TextSource wikitext_source(const std::filesystem::path& data, const std::optional<double>& limit) {
   TextSource source{.name = "wikitext", .path = data.string()};
   const Task task = find_task("wikitext");
-  std::vector<Row> rows = read_rows(task, data);
+  std::vector<TaskDocument> rows = read_rows(task, data);
   rows.resize(static_cast<size_t>(apply_limit(static_cast<int64_t>(rows.size()), limit)));
-  for (const Row& row : rows) {
+  for (const TaskDocument& row : rows) {
     Question page = make_question(task, row, "");
     source.texts.push_back(std::move(page.text));
     source.words.push_back(page.words);
@@ -35,7 +35,7 @@ TextSource wikitext_source(const std::filesystem::path& data, const std::optiona
 
 TextSource file_source(const std::filesystem::path& text) {
   TextSource source{.name = "heldout", .path = text.string()};
-  source.texts.push_back(to_valid_utf8(read_file(text)));
+  source.texts.push_back(read_text(text));
   if (strip(source.texts[0]).empty()) fail("eval", "{}: expected text, found an empty file", text.string());
   source.words.push_back(python_word_count(source.texts[0]));
   return source;
@@ -182,7 +182,7 @@ int64_t longest_run(const TokenizedText& text, bool per_document) {
 }  // namespace
 
 Measurement measure_text(const LoadedModel& model, const TextSource& source, const LengthEvalOptions& options,
-                         const std::string& title) {
+                         const std::string& title, const OnEntry& on_entry) {
   const TokenizedText text = tokenize(source, *model.tokenizer, model.config);
   Measurement measured{.entry = {{"tokens", text.tokens}, {"lengths", Json::array()}, {"skipped", Json::array()}},
                        .curve = {}};
@@ -201,6 +201,7 @@ Measurement measure_text(const LoadedModel& model, const TextSource& source, con
   const int64_t block = text.documents.size() > 1 ? 0 : lengths.back();
   const RollingOptions rolling{options.bos, options.per_document, options.stride, prefix_token(*model.tokenizer)};
   measured.curve = {.lengths = lengths, .loss = {}, .tokens = {}, .tokenizer = model.tokenizer->fingerprint()};
+  entry["unit"] = block == 0 ? "document" : fmt::format("block of {} tokens", block);
   std::vector<double> first;  // bootstrap draws at the first length
   for (const int64_t length : lengths) {
     const auto begin = Clock::now();
@@ -235,8 +236,8 @@ Measurement measure_text(const LoadedModel& model, const TextSource& source, con
     entry["units"] = sums.loss.size();
     measured.curve.loss.push_back(sums.loss);
     measured.curve.tokens = sums.tokens;
+    on_entry(entry);
   }
-  entry["unit"] = block == 0 ? "document" : fmt::format("block of {} tokens", block);
   return measured;
 }
 

@@ -194,7 +194,7 @@ std::vector<DepthResult> evaluate_recall(const Scorer& scorer, const Tokenizer& 
 }
 
 Measurement measure_synthetic(const LoadedModel& model, const std::string& task, const LengthEvalOptions& options,
-                              const std::string& title) {
+                              const std::string& title, const OnEntry& on_entry) {
   SyntheticOptions how = options.synthetic;
   if (options.bos) how.bos = model.tokenizer->bos_id();
   const bool passkey = task == "passkey";
@@ -222,6 +222,7 @@ Measurement measure_synthetic(const LoadedModel& model, const std::string& task,
       depths.push_back(row);
     }
     measured.entry["lengths"].push_back({{"length", length}, {"depths", depths}});
+    on_entry(measured.entry);
   }
   return measured;
 }

@@ -71,6 +71,7 @@ std::string curves(const Json& results, const std::string& task, const Json& mod
     std::string text = table("perplexity per token in streams of whole items", "perplexity");
     text += table("accuracy of the last words in these streams", "word_accuracy");
     text += table("perplexity of the last words in these streams", "word_perplexity");
+    if (!models.back().contains("standard")) return text;  // measured after the last length
     const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
     const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
     text += task + ": the standard score, each item alone: accuracy\n" +
@@ -140,6 +141,7 @@ std::string to_table(const Json& results) {
   std::string text;
   for (const auto& [task, result] : results["results"].items()) {
     const Json& models = result["models"];
+    if (models.empty()) continue;  // not begun
     text += task == "passkey" || task == "recall" ? synthetic(results, task, models)
                                                   : curves(results, task, models) + change(results, task, result);
   }

@@ -116,7 +116,7 @@ Json parse_line(std::string_view line, const std::string& where) {
   return document;
 }
 
-void read_lines(std::string_view content, const std::string& prefix, std::vector<Row>& rows) {
+void read_lines(std::string_view content, const std::string& prefix, std::vector<TaskDocument>& rows) {
   int64_t number = 0;
   for (size_t begin = 0; begin < content.size();) {
     const size_t end = std::min(content.find('\n', begin), content.size());
@@ -127,7 +127,7 @@ void read_lines(std::string_view content, const std::string& prefix, std::vector
   }
 }
 
-void read_text(const Task& task, const std::string& content, const std::string& name, std::vector<Row>& rows) {
+void read_text(const Task& task, const std::string& content, const std::string& name, std::vector<TaskDocument>& rows) {
   if (task.data.plain_text.empty())
     fail("eval", "{}: task {}: expected JSON lines or Parquet, found plain text", name, task.name);
   const std::string valid = to_valid_utf8(content);
@@ -153,7 +153,7 @@ void read_text(const Task& task, const std::string& content, const std::string& 
   }
 }
 
-void add_computed(const Task& task, Row& row) {
+void add_computed(const Task& task, TaskDocument& row) {
   Json document = row.document;
   for (const auto& [field, templates] : task.computed) {
     const Fields fields{row.document, task.columns};
@@ -168,8 +168,8 @@ void add_computed(const Task& task, Row& row) {
 
 }  // namespace
 
-std::vector<Row> read_rows(const Task& task, const fs::path& data, bool fewshot) {
-  std::vector<Row> rows;
+std::vector<TaskDocument> read_rows(const Task& task, const fs::path& data, bool fewshot) {
+  std::vector<TaskDocument> rows;
   const auto files = find_task_files(task, data, fewshot);
   for (const fs::path& file : files) {
     const bool parquet = file.extension() == ".parquet";
@@ -182,7 +182,7 @@ std::vector<Row> read_rows(const Task& task, const fs::path& data, bool fewshot)
     }
   }
   if (rows.empty()) fail("eval", "{}: expected documents, found none", files.front().string());
-  for (Row& row : rows) {
+  for (TaskDocument& row : rows) {
     try {
       add_computed(task, row);
     } catch (const DocumentError& error) {

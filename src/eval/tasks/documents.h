@@ -12,14 +12,14 @@
 
 namespace lazy::eval {
 
-struct Row {
+struct TaskDocument {
   Json document;      // a JSON object; the computed fields of the task come last
   std::string where;  // "data/piqa.jsonl:17", for error messages
 };
 
 // Returns all rows of the evaluated split, or with `fewshot` of the split from which examples are drawn. The Error
 // names the file, the line, the field, what was expected and what was found.
-std::vector<Row> read_rows(const Task& task, const std::filesystem::path& data, bool fewshot = false);
+std::vector<TaskDocument> read_rows(const Task& task, const std::filesystem::path& data, bool fewshot = false);
 
 // Returns the files of the split in order. First the file names of the task are tried in DIR and DIR/eval, also with
 // .gz or .zst appended. Then each Hub repository "owner/repo:config" is searched for .parquet files (or .jsonl,

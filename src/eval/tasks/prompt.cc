@@ -62,7 +62,7 @@ Question build(const Task& task, const Fields& fields, const std::string& before
 
 // Converts a DocumentError to an Error that names the row.
 template <typename Action>
-auto with_location(const Row& row, const Action& action) {
+auto with_location(const TaskDocument& row, const Action& action) {
   try {
     return action();
   } catch (const DocumentError& error) {
@@ -72,11 +72,11 @@ auto with_location(const Row& row, const Action& action) {
 
 }  // namespace
 
-Question make_question(const Task& task, const Row& row, const std::string& examples) {
+Question make_question(const Task& task, const TaskDocument& row, const std::string& examples) {
   return with_location(row, [&] { return build(task, {row.document, task.columns}, task.prefix + examples); });
 }
 
-std::string make_example(const Task& task, const Row& row) {
+std::string make_example(const Task& task, const TaskDocument& row) {
   return with_location(row, [&]() -> std::string {
     const Question q = build(task, {row.document, task.columns}, "");
     if (task.output_type == OutputType::loglikelihood_rolling) return "";
@@ -88,7 +88,7 @@ std::string make_example(const Task& task, const Row& row) {
   });
 }
 
-FewshotSampler::FewshotSampler(const Task& task, std::vector<Row> pool, int64_t count, uint64_t seed)
+FewshotSampler::FewshotSampler(const Task& task, std::vector<TaskDocument> pool, int64_t count, uint64_t seed)
     : task_(task), pool_(std::move(pool)), count_(static_cast<size_t>(count)), random_(seed) {
   const size_t needed = count_ + (task.exclude_document ? 1 : 0);
   if (count_ > 0 && pool_.size() < needed) {
@@ -97,8 +97,8 @@ FewshotSampler::FewshotSampler(const Task& task, std::vector<Row> pool, int64_t 
   }
 }
 
-std::vector<const Row*> FewshotSampler::draw(const Row& document) {
-  std::vector<const Row*> drawn;
+std::vector<const TaskDocument*> FewshotSampler::draw(const TaskDocument& document) {
+  std::vector<const TaskDocument*> drawn;
   if (!task_.exclude_document) {
     for (const size_t i : random_.sample(pool_.size(), count_)) drawn.push_back(&pool_[i]);
     return drawn;
@@ -108,8 +108,8 @@ std::vector<const Row*> FewshotSampler::draw(const Row& document) {
   }
   if (drawn.size() == count_) return drawn;
   // The pool contains the document more than once. Draw again from the other rows only.
-  std::vector<const Row*> others;
-  for (const Row& row : pool_) {
+  std::vector<const TaskDocument*> others;
+  for (const TaskDocument& row : pool_) {
     if (row.document != document.document) others.push_back(&row);
   }
   if (others.size() < count_)
@@ -120,10 +120,10 @@ std::vector<const Row*> FewshotSampler::draw(const Row& document) {
   return drawn;
 }
 
-std::string FewshotSampler::next(const Row& document) {
+std::string FewshotSampler::next(const TaskDocument& document) {
   std::string examples;
   if (count_ == 0) return examples;
-  for (const Row* row : draw(document)) examples += make_example(task_, *row);
+  for (const TaskDocument* row : draw(document)) examples += make_example(task_, *row);
   return examples;
 }
 

@@ -23,25 +23,25 @@ struct Question {
 };
 
 // `examples` are inserted before the document in each context. The Error names the file, line and field of the row.
-Question make_question(const Task& task, const Row& row, const std::string& examples);
+Question make_question(const Task& task, const TaskDocument& row, const std::string& examples);
 
 // Formats the row as an example: context, delimiter, correct answer, and the delimiter between examples.
-std::string make_example(const Task& task, const Row& row);
+std::string make_example(const Task& task, const TaskDocument& row);
 
 // Draws few-shot examples like the default sampler of lm-evaluation-harness: one random.Random(seed) per task and one
 // random.sample per document.
 class FewshotSampler {
  public:
   // Throws Error if the pool does not contain enough rows.
-  FewshotSampler(const Task& task, std::vector<Row> pool, int64_t count, uint64_t seed);
+  FewshotSampler(const Task& task, std::vector<TaskDocument> pool, int64_t count, uint64_t seed);
   // Returns the examples of the next document in file order, or "" if count is 0. If the task excludes the document
   // itself, one more example is drawn and the document is removed from the examples.
-  std::string next(const Row& document);
+  std::string next(const TaskDocument& document);
 
  private:
-  std::vector<const Row*> draw(const Row& document);
+  std::vector<const TaskDocument*> draw(const TaskDocument& document);
   const Task& task_;
-  std::vector<Row> pool_;
+  std::vector<TaskDocument> pool_;
   size_t count_;
   PythonRandom random_;
 };

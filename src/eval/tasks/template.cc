@@ -12,7 +12,7 @@ namespace lazy::eval {
 
 struct Template::Expression {
   enum class Kind { literal, field, list };
-  struct Step {
+  struct FilterCall {
     const Filter* filter;
     std::vector<Expression> arguments;
   };
@@ -20,7 +20,7 @@ struct Template::Expression {
   Json literal;
   std::vector<std::string> path;
   std::vector<Expression> members;
-  std::vector<Step> steps;
+  std::vector<FilterCall> steps;
 };
 
 namespace {
@@ -127,7 +127,7 @@ class Parser {
     Expression e = primary();
     while (take("|")) {
       const Filter& filter = find_filter(word());
-      Expression::Step step{&filter, take("(") ? listed(")") : std::vector<Expression>{}};
+      Expression::FilterCall step{&filter, take("(") ? listed(")") : std::vector<Expression>{}};
       if (step.arguments.size() != filter.arguments) {
         throw DocumentError(fmt::format("template '{}': filter {}: expected {} arguments, found {}", source_,
                                         filter.name, filter.arguments, step.arguments.size()));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/blocks/log_softmax.h"
 #include "model/parameters.h"
 
 namespace lazy {
@@ -65,7 +66,7 @@ at::Tensor AdaptiveTables::scores(const at::Tensor& hidden, int64_t cluster) con
         x, (shape_.ties(cluster) ? tensor(kProjection, table) : tensor(kOutProjection, cluster)).to(x.scalar_type()));
   }
   const at::Tensor y = at::linear(x, weight.to(x.scalar_type()), bias.to(x.scalar_type()));
-  return at::log_softmax(y.scalar_type() == at::kDouble ? y : y.to(at::kFloat), -1);
+  return log_softmax_rows(y.scalar_type() == at::kDouble ? y : y.to(at::kFloat));
 }
 
 at::Tensor AdaptiveTables::log_probabilities(const at::Tensor& hidden) const {

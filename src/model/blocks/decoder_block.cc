@@ -57,7 +57,7 @@ void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 
-bool DecoderBlock::describe(ops::StepLayer& layer, const ForwardOptions& options) const {
+bool DecoderBlock::describe(ops::FusedDecodeLayer& layer, const ForwardOptions& options) const {
   if (post_norm_ || branch_norm_ || mixer_output_norm.weight.defined() || multiplier_ != 1 || !mlp ||
       mixer_norm.bias.defined() || mlp_norm.bias.defined())
     return false;

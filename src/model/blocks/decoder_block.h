@@ -24,9 +24,9 @@ class DecoderBlock {
   // Applies only the MLP, with its norms and the residual addition. `recompute`: see FeedForward::forward in mlp.h.
   void feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
-  // Fills `layer` for the fused decode kernel (ops/step_layers.h). Returns false if that kernel does not support this
-  // layer.
-  bool describe(ops::StepLayer& layer, const ForwardOptions& options) const;
+  // Fills `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that kernel does not
+  // support this layer.
+  bool describe(ops::FusedDecodeLayer& layer, const ForwardOptions& options) const;
 
   NormWeights mixer_norm, mlp_norm;
   NormWeights mixer_output_norm, mlp_output_norm;  // sandwich norm: norms of the mixer's and of the MLP's output

@@ -7,7 +7,7 @@
 
 #include "ops/dense_product.h"
 #include "ops/rms_norm.h"
-#include "ops/side_by_side.h"
+#include "ops/try_concat_view.h"
 
 namespace lazy {
 
@@ -82,7 +82,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       return out;
     }
     const at::Tensor x = recompute_norm(saved[0], saved[1], ctx->saved_data["eps"].toDouble());
-    if (const at::Tensor d_y = ops::side_by_side(grads, 1); d_y.defined()) {
+    if (const at::Tensor d_y = ops::try_concat_view(grads, 1); d_y.defined()) {
       if (ctx->needs_input_grad(0)) out[0] = ops::dense_product(d_y, W.t());
       if (wants_part(ctx, rows.size())) give_parts(ctx, rows, weight_gradient({d_y}, {x}), out);
       return out;
@@ -211,37 +211,36 @@ at::Tensor Linear::product_of_rounded(const at::Tensor& x) const {
 }
 
 bool Linear::decodes(const at::Tensor& x) const {
-  return !at::GradMode::is_enabled() && !inputs_.used() && ops::serves_few_rows(x);
+  return !at::GradMode::is_enabled() && !inputs_.used() && ops::supports_skinny_gemm(x);
 }
 
 at::Tensor Linear::decode(const at::Tensor& x) const {
-  return int8_.defined() && x.is_cpu() ? ops::few_rows_linear(x, int8_)
-                                       : ops::few_rows_linear(x, matrix(x.scalar_type()));
+  return int8_.defined() && x.is_cpu() ? ops::skinny_linear(x, int8_) : ops::skinny_linear(x, matrix(x.scalar_type()));
 }
 
-ops::FewRowsInput Linear::pending_rows(const NormOutput& x) const {
+ops::SkinnyGemmInput Linear::pending_rows(const NormOutput& x) const {
   return {.x = x.from.reshape({-1, packed_.size(1)}), .norm_weight = x.weight.detach(), .eps = x.eps};
 }
 
 at::Tensor Linear::decode_pending(const NormOutput& x, bool swiglu, const Linear* next) const {
   const at::ScalarType type = x.from.scalar_type();
-  ops::FewRowsInput rows = pending_rows(x);
+  ops::SkinnyGemmInput rows = pending_rows(x);
   if (next) rows.next_W = next->matrix(type);
-  return ops::few_rows_product(rows, matrix(type), swiglu);
+  return ops::skinny_gemm(rows, matrix(type), swiglu);
 }
 
-at::Tensor Linear::decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const {
-  return ops::few_rows_to_pages(pending_rows(x), matrix(x.from.scalar_type()), to);
+at::Tensor Linear::decode_kv_cache_write(const NormOutput& x, const ops::PagePlaces& to) const {
+  return ops::skinny_gemm_kv_cache_write(pending_rows(x), matrix(x.from.scalar_type()), to);
 }
 
-at::Tensor Linear::onto_stream(const at::Tensor& x, const at::Tensor& stream) const {
+at::Tensor Linear::forward_add_residual(const at::Tensor& x, const at::Tensor& stream) const {
   const at::Tensor rows = x.reshape({-1, packed_.size(1)});
   if (!rows.is_cuda() || !decodes(rows)) return forward(x)[0] + stream;
-  return ops::few_rows_product({.x = rows, .add = stream.reshape({-1, packed_.size(0)})}, matrix(rows.scalar_type()))
+  return ops::skinny_gemm({.x = rows, .add = stream.reshape({-1, packed_.size(0)})}, matrix(rows.scalar_type()))
       .view(stream.sizes());
 }
 
-void Linear::hold_in(at::ScalarType dtype) const {
+void Linear::convert_weights_to(at::ScalarType dtype) const {
   const at::NoGradGuard guard;
   at::Tensor packed = packed_;  // an alias of the same tensor, so the lists of parameters see the new data
   packed.set_data(packed_.to(dtype));

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "model/blocks/norm.h"
-#include "ops/few_rows.h"
+#include "ops/kv_cache_write.h"
 #include "ops/quantize_fp8.h"
-#include "ops/rope_to_pages.h"
 #include "ops/round_to_nearest.h"
+#include "ops/skinny_gemm.h"
 
 namespace lazy {
 
@@ -42,7 +42,7 @@ class Linear {
   // With compute dtype bf16, computes products in fp8 if fits_fp8() returns true. Default: off.
   void set_fp8(bool fp8) const { fp8_ = fp8; }
   bool fp8() const { return fp8_; }
-  // Rounds W in place to int8 with one scale per row. Decoding on a CPU then reads the int8 matrix (ops/few_rows.h).
+  // Rounds W in place to int8 with one scale per row. Decoding on a CPU then reads the int8 matrix (ops/skinny_gemm.h).
   void set_int8() const;
   // Rounds W in place to the nearest representable values. The scale is shared by a part; with the units "channel" and
   // "token" each row has its own scale.
@@ -59,7 +59,7 @@ class Linear {
   // x (..., in) in the compute dtype -> one output (..., out_features[p]) per part. The outputs are column slices of
   // one tensor, so with several parts their rows are strided.
   std::vector<at::Tensor> forward(const NormOutput& x) const;
-  // True if x (N, in) is small enough for the skinny GEMM of decoding (ops/few_rows.h) and gradients are disabled.
+  // True if x (N, in) is small enough for the skinny GEMM of decoding (ops/skinny_gemm.h) and gradients are disabled.
   // decode(x) then returns the product, (N, sum of out_features).
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
@@ -68,13 +68,13 @@ class Linear {
   // are prefetched into the L2 cache.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false, const Linear* next = nullptr) const;
   // Like decode_pending for the parts q, k and v. Applies RoPE and writes the keys and values to their pages
-  // (ops/rope_to_pages.h). Returns q.
-  at::Tensor decode_to_pages(const NormOutput& x, const ops::PagePlaces& to) const;
+  // (ops/kv_cache_write.h). Returns q.
+  at::Tensor decode_kv_cache_write(const NormOutput& x, const ops::PagePlaces& to) const;
   // For a Linear with one part: returns x W^T + stream, shape (..., out). On a GPU with small batches the addition is
   // fused into the skinny GEMM.
-  at::Tensor onto_stream(const at::Tensor& x, const at::Tensor& stream) const;
+  at::Tensor forward_add_residual(const at::Tensor& x, const at::Tensor& stream) const;
   // Converts the weights to `dtype` and frees the fp32 weights. For inference.
-  void hold_in(at::ScalarType dtype) const;
+  void convert_weights_to(at::ScalarType dtype) const;
 
  private:
   at::Tensor packed_;              // the shared storage; does not require a gradient
@@ -87,7 +87,7 @@ class Linear {
   mutable ops::Rounded rounded_;  // W as integers with scales; undefined unless round_weights() was called
 
   at::Tensor product_of_rounded(const at::Tensor& x) const;
-  ops::FewRowsInput pending_rows(const NormOutput& x) const;
+  ops::SkinnyGemmInput pending_rows(const NormOutput& x) const;
 };
 
 // One operand of a matrix product, either in its own dtype or quantized to fp8.

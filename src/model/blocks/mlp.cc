@@ -86,7 +86,7 @@ class SwigluMlp : public FeedForward {
   // products. With `recompute`, none of them is saved.
   at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   bool computes_norm() const override { return !gate_up_.rounds_inputs(); }
-  bool describe(ops::StepLayer& layer) const override;
+  bool describe(ops::FusedDecodeLayer& layer) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override { return {&gate_up_, &down_}; }
 
@@ -161,7 +161,7 @@ SwigluMlp::SwigluMlp(const ModelConfig& c, at::Device device)
       gate_up_(c.hidden_size, {c.intermediate(), c.intermediate()}, device),
       down_(c.intermediate(), {c.hidden_size}, device) {}
 
-bool SwigluMlp::describe(ops::StepLayer& layer) const {
+bool SwigluMlp::describe(ops::FusedDecodeLayer& layer) const {
   if (gate_up_.rounds_inputs() || down_.rounds_inputs()) return false;
   layer.gate_up = gate_up_.matrix(layer.qkv.scalar_type());
   layer.down = down_.matrix(layer.qkv.scalar_type());
@@ -174,7 +174,7 @@ NamedTensors SwigluMlp::parameters() const {
 }
 
 at::Tensor SwigluMlp::forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const {
-  if (x.pending) return down_.onto_stream(gate_up_.decode_pending(x, /*swiglu=*/true, &down_), x.from);
+  if (x.pending) return down_.forward_add_residual(gate_up_.decode_pending(x, /*swiglu=*/true, &down_), x.from);
   if (hooks.wants("mlp.inner") || down_.rounds_inputs()) {
     const std::vector<at::Tensor> products = gate_up_.forward(x);
     return down_.forward(hooks("mlp.inner", ops::swiglu(products[0], products[1])))[0];

@@ -5,7 +5,7 @@
 #include "model/blocks/linear.h"
 #include "model/config.h"
 #include "model/safetensors.h"
-#include "ops/step_layers.h"
+#include "ops/fused_decode_layers.h"
 
 namespace lazy {
 
@@ -18,9 +18,9 @@ class FeedForward {
   // True if forward() accepts an input with NormOutput::pending, that is, if it computes the preceding norm itself
   // (model/blocks/norm.h).
   virtual bool computes_norm() const { return false; }
-  // Fills the MLP fields of `layer` for the fused decode kernel (ops/step_layers.h). Returns false if that kernel does
-  // not support this MLP.
-  virtual bool describe(ops::StepLayer&) const { return false; }
+  // Fills the MLP fields of `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that
+  // kernel does not support this MLP.
+  virtual bool describe(ops::FusedDecodeLayer&) const { return false; }
   // x (..., hidden_size) -> output of the same shape. If x.pending is true, the result includes the residual stream
   // x.from. With `recompute`, intermediate activations are recomputed in the backward pass instead of saved, and no
   // hooks run. The hook point is mlp.inner.

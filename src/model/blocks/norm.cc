@@ -4,8 +4,8 @@
 
 #include "model/activation_hooks.h"
 #include "model/config.h"
-#include "ops/few_rows.h"
 #include "ops/rms_norm.h"
+#include "ops/skinny_gemm.h"
 
 namespace lazy {
 
@@ -42,7 +42,7 @@ NormOutput normalize(ResidualStream& stream, const NormWeights& norm, double eps
 
 NormOutput normalize_later(ResidualStream& stream, const NormWeights& norm, double eps) {
   const at::Tensor rows = stream.branch.reshape({-1, stream.branch.size(-1)});
-  if (at::GradMode::is_enabled() || norm.bias.defined() || !rows.is_cuda() || !ops::serves_few_rows(rows))
+  if (at::GradMode::is_enabled() || norm.bias.defined() || !rows.is_cuda() || !ops::supports_skinny_gemm(rows))
     return normalize(stream, norm, eps);
   stream = {sum_of(stream), {}};
   NormOutput out{at::Tensor(), stream.branch, norm.factor(), eps};

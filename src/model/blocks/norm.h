@@ -26,9 +26,9 @@ struct NormOutput {
 
   at::Tensor value;         // (..., dim); undefined if `pending`
   at::Tensor from, weight;  // value = rms_norm(from, weight, eps); undefined if the tensor is not the output of a norm
-  // True if the norm has not been computed: the consumer computes it inside its matrix product (ops::few_rows_product).
+  // True if the norm has not been computed: the consumer computes it inside its matrix product (ops::skinny_gemm).
   // Such a consumer returns the new residual stream, `from` plus its own output; its last product adds `from`
-  // (Linear::onto_stream).
+  // (Linear::forward_add_residual).
   bool pending = false;
   at::Tensor bias;  // bias of a LayerNorm; undefined: RMSNorm
   double eps = 0;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/blocks/log_softmax.h"
 #include "ops/linear_cross_entropy.h"
 
 namespace lazy {
@@ -50,7 +51,7 @@ struct SoftcappedLoss : torch::autograd::Function<SoftcappedLoss> {
       const at::Tensor h = factor_of(hidden.narrow(0, begin, count), hidden), own = label.narrow(0, begin, count),
                        used = counted.narrow(0, begin, count).unsqueeze(1);
       const at::Tensor t = product(h, w.t()).div_(cap).tanh_();
-      const at::Tensor all = at::log_softmax(t * cap, 1);
+      const at::Tensor all = log_softmax_rows(t * cap);
       log_prob.narrow(0, begin, count).copy_((all.gather(1, own) * used).squeeze(1));
       correct.narrow(0, begin, count).copy_(all.argmax(1, /*keepdim=*/true).eq(own).logical_and(used).squeeze(1));
       if (!want_hidden && !want_weight) continue;

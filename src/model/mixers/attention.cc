@@ -14,9 +14,9 @@
 #include "model/positions/relative.h"
 #include "ops/attention.h"
 #include "ops/decode.h"
+#include "ops/kv_cache_write.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
-#include "ops/rope_to_pages.h"
 
 namespace lazy {
 
@@ -135,7 +135,7 @@ bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
          !qkv.rounds_inputs();
 }
 
-bool AttentionMixer::describe(ops::StepLayer& layer, const ForwardOptions& options) const {
+bool AttentionMixer::describe(ops::FusedDecodeLayer& layer, const ForwardOptions& options) const {
   for (const at::Tensor& more : {q_bias, k_bias, v_bias, o_bias, q_norm, k_norm}) {
     if (more.defined()) return false;
   }
@@ -198,7 +198,7 @@ at::Tensor AttentionMixer::project(const at::Tensor& heads, const NormOutput& x,
   if (!gate.parts().empty())
     out = heads * probe("attention.gate", at::sigmoid(gate.forward(x)[0].unflatten(2, {heads_, -1})));
   out = probe("attention.heads", out).reshape({out.size(0), out.size(1), heads_ * head_dim_});
-  const at::Tensor y = x.pending ? output.onto_stream(out, x.from) : output.forward(out)[0];
+  const at::Tensor y = x.pending ? output.forward_add_residual(out, x.from) : output.forward(out)[0];
   return o_bias.defined() ? y + o_bias.to(y.scalar_type()) : y;
 }
 
@@ -237,29 +237,31 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
     return project(stream(qkv.forward(x), layer, *options.cache), x, probe);
   }
   if (r_proj.defined()) return project(attend_relative(x, qkv.forward(x), layer, options, stats), x, probe);
-  // With pages, RoPE does not depend on the sequence length (why_not_paged).
+  // With pages, RoPE does not depend on the sequence length (paged_unsupported_reason).
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : options.paged ? 1 : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
   // With pages, RoPE is applied by the kernel that writes the keys to the cache, unless a hook or rounding needs the
   // rotated keys before.
-  const bool turned_later =
+  const bool rotate_on_cache_write =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   ops::AttentionOptions attention = attention_options();
   attention.return_stats = stats != nullptr;
   attention.deterministic = options.deterministic;
-  if (turned_later && x.pending && !q_bias.defined() && !q_norm.defined()) {
+  if (rotate_on_cache_write && x.pending && !q_bias.defined() && !q_norm.defined()) {
     const ops::PagePlaces places = places_of(layer, rope.base, turned, *options.paged);
-    if (!options.paged->sources.defined() && ops::goes_to_pages(places))
-      return project(attend_paged(qkv.decode_to_pages(x, places), layer, *options.paged, attention, stats), x, probe);
+    if (!options.paged->sources.defined() && ops::can_write_pages(places))
+      return project(attend_paged(qkv.decode_kv_cache_write(x, places), layer, *options.paged, attention, stats), x,
+                     probe);
   }
   const auto parts = qkv.forward(x);
   // In an ordinary training pass, the attention kernel applies RoPE.
-  const bool turned_inside = rope.base > 0 && !options.cache && !options.packed && !options.paged &&
-                             !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
+  const bool rotate_in_kernel = rope.base > 0 && !options.cache && !options.packed && !options.paged &&
+                                !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   const auto rotated = [&](const at::Tensor& heads) {
-    return rope.base > 0 && !turned_later && !turned_inside ? ops::rope(heads, rope.base, start, turned) : heads;
+    return rope.base > 0 && !rotate_on_cache_write && !rotate_in_kernel ? ops::rope(heads, rope.base, start, turned)
+                                                                        : heads;
   };
   at::Tensor q = probe("attention.q.projected", by_head(parts[0], q_bias, heads_));
   at::Tensor k = probe("attention.k.projected", by_head(parts[1], k_bias, kv_heads_));
@@ -281,18 +283,18 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   }
   if (options.packed) return project(attend_packed(q, k, v, *options.packed, attention, stats).unsqueeze(0), x, probe);
   if (options.paged) {
-    ops::PageWrite write{places_of(layer, turned_later ? rope.base : 0, turned, *options.paged), q, k, v};
+    ops::PageWrite write{places_of(layer, rotate_on_cache_write ? rope.base : 0, turned, *options.paged), q, k, v};
     const at::Tensor out = options.paged->sources.defined()
                                ? attend_gathered(write, *options.paged, attention, stats)
-                               : attend_paged(ops::rope_to_pages(write), layer, *options.paged, attention, stats);
+                               : attend_paged(ops::kv_cache_write(write), layer, *options.paged, attention, stats);
     return project(out, x, probe);
   }
   const auto [out, lse, statistics] =
-      options.cache && length <= ops::kFewRows
+      options.cache && length <= ops::kMaxDecodeRows
           ? ops::decode(q, k, v, at::full({batch}, start + length, q.options().dtype(at::kLong)), distance_bias, tau,
                         attention)
-      : turned_inside ? ops::rotated_attention(q, k, v, distance_bias, tau, rope.base, turned, attention)
-                      : ops::attention(q, k, v, distance_bias, tau, attention);
+      : rotate_in_kernel ? ops::rotated_attention(q, k, v, distance_bias, tau, rope.base, turned, attention)
+                         : ops::attention(q, k, v, distance_bias, tau, attention);
   if (stats) *stats = statistics;
   return project(out, x, probe);
 }
@@ -329,7 +331,7 @@ ops::PagePlaces AttentionMixer::places_of(int64_t layer, double rope_base, const
 
 at::Tensor AttentionMixer::attend_gathered(const ops::PageWrite& write, const PagedKeys& paged,
                                            ops::AttentionOptions options, at::Tensor* stats) const {
-  const auto [q, keys, values] = ops::rope_to_pages_and_gather(write, paged.sources);
+  const auto [q, keys, values] = ops::kv_cache_write_and_gather(write, paged.sources);
   options.cu_seqlens_q = paged.cu_seqlens_q;
   options.cu_seqlens_k = paged.cu_seqlens_k;
   const auto [out, lse, statistics] = ops::attention(q.squeeze(0), keys, values, distance_bias, tau, options);
@@ -341,7 +343,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
                                         const ops::AttentionOptions& options, at::Tensor* stats) const {
   const at::Tensor &keys = paged.keys[static_cast<size_t>(layer)], &values = paged.values[static_cast<size_t>(layer)];
   at::Tensor out, lse, statistics;
-  if (q.size(1) <= ops::kFewRows) {
+  if (q.size(1) <= ops::kMaxDecodeRows) {
     std::tie(out, lse, statistics) = ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options,
                                                  paged.block_table, {}, /*invariant=*/true);
   } else {

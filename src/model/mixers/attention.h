@@ -24,7 +24,7 @@ class AttentionMixer : public Mixer {
   at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                      at::Tensor* stats) const override;
   bool computes_norm(const ForwardOptions& options) const override;
-  bool describe(ops::StepLayer& layer, const ForwardOptions& options) const override;
+  bool describe(ops::FusedDecodeLayer& layer, const ForwardOptions& options) const override;
   NamedTensors parameters() const override;
   std::vector<const Linear*> products() const override;
   bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,

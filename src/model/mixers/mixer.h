@@ -14,8 +14,8 @@
 #include "model/parameters.h"
 #include "model/safetensors.h"
 #include "ops/attention_weights.h"
+#include "ops/fused_decode_layers.h"
 #include "ops/round_to_nearest.h"
-#include "ops/step_layers.h"
 
 namespace lazy {
 
@@ -58,9 +58,9 @@ class Mixer {
   // keys and values.
   virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
-  // Fills the mixer's fields of `layer` for the fused decode kernel (ops/step_layers.h). Returns false if that kernel
-  // does not support this mixer.
-  virtual bool describe(ops::StepLayer&, const ForwardOptions&) const { return false; }
+  // Fills the mixer's fields of `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that
+  // kernel does not support this mixer.
+  virtual bool describe(ops::FusedDecodeLayer&, const ForwardOptions&) const { return false; }
 
   // The attention terms and projections of the layer; nullopt for mixers other than attention.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }

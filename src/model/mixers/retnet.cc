@@ -75,7 +75,7 @@ at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const Forwar
   ops::RopeOptions rope_options;
   if (options.packed) rope_options.positions = options.packed->positions;
   int64_t offset = options.cache ? options.cache->length : 0;
-  // A position on the device, because the host's value would be fixed in a CUDA graph (cache_steps.h).
+  // A position on the device, because the host's value would be fixed in a CUDA graph (graphed_state_runner.h).
   if (state[1].defined() && length == 1) {
     rope_options.positions = state[1];
     offset = 0;

@@ -30,7 +30,8 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
   const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
-  if (length > ops::kFewRows) return std::get<0>(ops::attention(q, rotated, v, in.distance_bias, in.tau, in.attention));
+  if (length > ops::kMaxDecodeRows)
+    return std::get<0>(ops::attention(q, rotated, v, in.distance_bias, in.tau, in.attention));
   const at::Tensor lengths = at::full({batch}, keys, at::TensorOptions().dtype(at::kLong).device(k.device()));
   return std::get<0>(ops::decode(q, rotated, v, lengths, in.distance_bias, in.tau, in.attention));
 }

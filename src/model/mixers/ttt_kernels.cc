@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 constexpr int64_t kDim = 64, kTokens = 16;
 
 // Whole mini-batches, (batch, tokens, heads, ...), and the state at their start, (batch, heads, in, out).
-struct Span {
+struct MiniBatchSpan {
   at::Tensor q, k, v, rate, scale, norm_weight, norm_bias;
   TttWeights start;
 
@@ -43,7 +43,7 @@ TttWeights weights_of(variable_list::const_iterator from, variable_list::const_i
   return w;
 }
 constexpr std::ptrdiff_t kShared = 7;  // number of inputs before the state
-Span span_of(variable_list::const_iterator from, variable_list::const_iterator to) {
+MiniBatchSpan span_of(variable_list::const_iterator from, variable_list::const_iterator to) {
   return {from[0], from[1], from[2], from[3], from[4], from[5], from[6], weights_of(from + kShared, to)};
 }
 
@@ -55,9 +55,9 @@ TttWeights empty_like(const TttWeights& w) {
 }
 
 // A kernel's arguments, and the tensors that own the memory of its pointers.
-class Call {
+class TttCall {
  public:
-  Call(const Span& s, bool for_backward) : layers_(s.layers()) {
+  TttCall(const MiniBatchSpan& s, bool for_backward) : layers_(s.layers()) {
     p.C = s.chunks(), p.heads = s.q.size(2), p.N = s.states(), p.H = s.hidden();
     p.bf16 = s.q.scalar_type() == at::kBFloat16, p.for_backward = for_backward;
     p.q = tokens(s.q), p.k = tokens(s.k), p.v = tokens(s.v), p.rate = as_it_lies(s.rate);
@@ -105,47 +105,51 @@ class Call {
 // inner gradients and the state after it are small and are saved for the backward pass. For two-layer models, the
 // backward pass recomputes the activations of each part from the state before it, unless the ActivationBudget of the
 // pass has enough memory to keep them.
-struct Parts {
+struct SequenceParts {
   int64_t length, most;
 
-  Parts(const Span& s, bool for_backward)
+  SequenceParts(const MiniBatchSpan& s, bool for_backward)
       : length(s.q.size(1)), most(s.layers() == 1 || !for_backward ? length : kTokensPerCheckpoint) {}
   int64_t count() const { return (length + most - 1) / most; }
   at::Tensor tokens(const at::Tensor& x, int64_t n) const {
     return x.narrow(1, n * most, std::min(most, length - n * most));
   }
-  Span operator()(Span s, int64_t n, const TttWeights& start) const {
+  MiniBatchSpan operator()(MiniBatchSpan s, int64_t n, const TttWeights& start) const {
     for (at::Tensor* x : {&s.q, &s.k, &s.v, &s.rate}) *x = tokens(*x, n);
     s.start = start;
     return s;
   }
 };
 
-const FastWeightsKernels& kernels_for(const Span& s) { return *ops::ttt_kernels(s.q.device().type(), s.hidden()); }
+const FastWeightsKernels& kernels_for(const MiniBatchSpan& s) {
+  return *ops::ttt_kernels(s.q.device().type(), s.hidden());
+}
 
-at::Tensor inner_gradients(const Span& part) { return part.floats({part.states(), part.chunks(), kTokens, kDim}); }
+at::Tensor inner_gradients(const MiniBatchSpan& part) {
+  return part.floats({part.states(), part.chunks(), kTokens, kDim});
+}
 
 // The activations of two-layer models that the forward pass saves.
 struct Activations {
   static constexpr size_t kCount = 9;
   std::vector<at::Tensor> all;
 
-  explicit Activations(const Span& part) {
+  explicit Activations(const MiniBatchSpan& part) {
     for (const auto& shape : shapes(part)) all.push_back(part.floats(shape));
   }
   Activations(variable_list::const_iterator from, variable_list::const_iterator to) : all(from, to) {}
-  static int64_t bytes(const Span& part) {
+  static int64_t bytes(const MiniBatchSpan& part) {
     int64_t sum = 0;
     for (const auto& shape : shapes(part)) sum += static_cast<int64_t>(sizeof(float)) * c10::multiply_integers(shape);
     return sum;
   }
   void give(ops::TttProblem& p) const {
     float** const to[] = {&p.g, &p.y, &p.y_q, &p.z, &p.x, &p.t, &p.W_first, &p.W_last, &p.overlap};
-    for (size_t n = 0; n < kCount; ++n) *to[n] = Call::write(all[n]);
+    for (size_t n = 0; n < kCount; ++n) *to[n] = TttCall::write(all[n]);
   }
 
  private:
-  static std::array<std::array<int64_t, 4>, kCount> shapes(const Span& part) {
+  static std::array<std::array<int64_t, 4>, kCount> shapes(const MiniBatchSpan& part) {
     const int64_t N = part.states(), C = part.chunks(), H = part.hidden();
     const std::array<int64_t, 4> narrow = {N, C, kTokens, kDim}, wide = {N, C, kTokens, H}, weights = {N, C, kDim, H};
     return {narrow, narrow, narrow, wide, wide, wide, weights, weights, {N, C, kTokens, kTokens}};
@@ -156,28 +160,28 @@ struct TttNode : torch::autograd::Function<TttNode> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs, bool last_state) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const variable_list all = inputs.vec();
-    const Span s = span_of(all.begin(), all.end());
+    const MiniBatchSpan s = span_of(all.begin(), all.end());
     const c10::DeviceGuard device(s.q.device());
     const at::Tensor out = at::empty(s.q.sizes(), s.q.options());
     const bool one_layer = s.layers() == 1;
-    const Parts parts(s, /*for_backward=*/true);
+    const SequenceParts parts(s, /*for_backward=*/true);
     variable_list saved = all;
     at::Tensor g;
     TttWeights state = s.start;
     variable_list kept;  // activations of the first parts, as many as fit into the budget
     ActivationBudget* budget = one_layer ? nullptr : ActivationBudget::current();
     for (int64_t n = 0; n < parts.count(); ++n) {
-      const Span part = parts(s, n, state);
+      const MiniBatchSpan part = parts(s, n, state);
       const bool leaves = n + 1 < parts.count() || one_layer || last_state;
       if (budget && !budget->take(Activations::bytes(part))) budget = nullptr;
-      Call call(part, one_layer || budget);
+      TttCall call(part, one_layer || budget);
       if (budget) {
         const Activations activations(part);
         activations.give(call.p);
         kept.insert(kept.end(), activations.all.begin(), activations.all.end());
       }
       call.p.out = call.as_it_lies(parts.tokens(out, n));
-      if (one_layer) call.p.g = Call::write(g = inner_gradients(part));
+      if (one_layer) call.p.g = TttCall::write(g = inner_gradients(part));
       if (leaves) {
         call.leaves_state(state = empty_like(s.start));
         for (const at::Tensor& x : flatten(state)) saved.push_back(x);
@@ -202,10 +206,10 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const variable_list saved = context->get_saved_variables();
     const bool last_state = context->saved_data["last_state"].toBool();
     const std::ptrdiff_t of_state = 2 * context->saved_data["layers"].toInt(), inputs = kShared + of_state;
-    const Span s = span_of(saved.begin(), saved.begin() + inputs);
+    const MiniBatchSpan s = span_of(saved.begin(), saved.begin() + inputs);
     const c10::DeviceGuard device(s.q.device());
     const bool one_layer = s.layers() == 1;
-    const Parts parts(s, /*for_backward=*/true);
+    const SequenceParts parts(s, /*for_backward=*/true);
     // The state before part n, which is the state after part n - 1.
     const auto state = [&](int64_t n) {
       const auto from = saved.begin() + inputs + (n - 1) * of_state;
@@ -228,11 +232,11 @@ struct TttNode : torch::autograd::Function<TttNode> {
     std::optional<Activations> again;
     if (!one_layer && !is_kept(parts.count() - 1)) again.emplace(parts(s, 0, s.start));
     for (int64_t n = parts.count() - 1; n >= 0; --n) {
-      Call call(parts(s, n, state(n)), /*for_backward=*/true);
+      TttCall call(parts(s, n, state(n)), /*for_backward=*/true);
       ops::TttProblem& p = call.p;
       if (one_layer) {
         call.leaves_state(state(n + 1));
-        p.g = Call::write(saved.back());
+        p.g = TttCall::write(saved.back());
       } else if (is_kept(n)) {
         const auto from = kept + n * static_cast<std::ptrdiff_t>(Activations::kCount);
         Activations(from, from + Activations::kCount).give(p);
@@ -243,11 +247,11 @@ struct TttNode : torch::autograd::Function<TttNode> {
       p.d_out = call.tokens(parts.tokens(gradients[0], n));
       p.d_q = call.as_it_lies(parts.tokens(d_q, n)), p.d_k = call.as_it_lies(parts.tokens(d_k, n));
       p.d_v = call.as_it_lies(parts.tokens(d_v, n)), p.d_rate = call.as_it_lies(parts.tokens(d_rate, n));
-      p.d_scale = Call::write(d_scale[n]), p.d_norm_weight = Call::write(d_weight[n]);
-      p.d_norm_bias = Call::write(d_bias[n]);
+      p.d_scale = TttCall::write(d_scale[n]), p.d_norm_weight = TttCall::write(d_weight[n]);
+      p.d_norm_bias = TttCall::write(d_bias[n]);
       for (size_t layer = 0; layer < s.layers(); ++layer) {
-        call.layer(layer).d_W = Call::write(d_state[2 * layer]);
-        call.layer(layer).d_b = Call::write(d_state[2 * layer + 1]);
+        call.layer(layer).d_W = TttCall::write(d_state[2 * layer]);
+        call.layer(layer).d_b = TttCall::write(d_state[2 * layer + 1]);
       }
       kernels_for(s).ttt_backward(p);
     }
@@ -291,7 +295,7 @@ struct PostNormNode : torch::autograd::Function<PostNormNode> {
     constexpr int64_t kRowsOfAPart = 64, kMaxParts = 512;
     p.part_count = std::clamp<int64_t>(p.rows / kRowsOfAPart, 1, kMaxParts);
     const at::Tensor parts = at::empty({p.part_count, 2, p.dim}, weight.options());
-    p.d_y = d_y.const_data_ptr(), p.d_x = d_x.mutable_data_ptr(), p.parts = Call::write(parts);
+    p.d_y = d_y.const_data_ptr(), p.d_x = d_x.mutable_data_ptr(), p.parts = TttCall::write(parts);
     kernels(x).ttt_norm_backward(p);
     const at::Tensor sums = parts.sum(0);
     return {d_x, sums[0], sums[1]};
@@ -324,7 +328,7 @@ const FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights& sta
 
 std::pair<at::Tensor, TttWeights> run_ttt_kernels(const FastWeightsKernels& kernels, const TttInputs& in,
                                                   const TttWeights& start) {
-  const Span s{in.q, in.k, in.v, in.rate, in.position_scale, in.norm_weight, in.norm_bias, start};
+  const MiniBatchSpan s{in.q, in.k, in.v, in.rate, in.position_scale, in.norm_weight, in.norm_bias, start};
   if (at::GradMode::is_enabled()) {
     variable_list inputs = {s.q, s.k, s.v, s.rate, s.scale, s.norm_weight, s.norm_bias};
     for (const at::Tensor& x : flatten(start)) inputs.push_back(x);
@@ -333,7 +337,7 @@ std::pair<at::Tensor, TttWeights> run_ttt_kernels(const FastWeightsKernels& kern
   }
   const c10::DeviceGuard device(s.q.device());
   const at::Tensor out = at::empty(s.q.sizes(), s.q.options());
-  Call call(s, /*for_backward=*/false);
+  TttCall call(s, /*for_backward=*/false);
   call.p.out = call.as_it_lies(out);
   TttWeights after;
   if (in.last_state) call.leaves_state(after = empty_like(start));

@@ -243,10 +243,10 @@ struct PairRows {
 };
 // A right operand in registers. Loads from global memory can complete while the block does other work.
 template <typename To, int K>
-struct Held {
+struct HeldOperand {
   float2 b[K / 8][To::kTiles];
   template <typename Right>
-  __device__ explicit Held(const Right& right) {
+  __device__ explicit HeldOperand(const Right& right) {
 #pragma unroll
     for (int step = 0; step < K / 8; ++step) {
 #pragma unroll
@@ -265,9 +265,9 @@ struct Held {
 template <typename Right>
 constexpr bool kInRegisters = false;
 template <typename To, int K>
-constexpr bool kInRegisters<Held<To, K>> = true;
+constexpr bool kInRegisters<HeldOperand<To, K>> = true;
 template <typename To, int K>
-constexpr bool kInRegisters<Rounded<Held<To, K>>> = true;
+constexpr bool kInRegisters<Rounded<HeldOperand<To, K>>> = true;
 
 // to += left * right, with operands that return pairs of inner indices.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
@@ -427,7 +427,7 @@ struct InnerLoss {
 
 // Offsets of the tensors of one chunk of a sequence and head. `slice` selects 64 columns of the first layer and 64 rows
 // of the last layer.
-struct Place {
+struct TokenIndex {
   int64_t index, H, T;
 
   __device__ const float* tokens(const float* all) const { return all + index * T * kDim; }

@@ -8,7 +8,7 @@ namespace lazy::ops::cuda::learning {
 namespace {
 
 template <int T, int WARPS>
-struct Layout {
+struct BackwardLayout {
   static constexpr int kGroups = Share<WARPS, T, kDim>::kColumnGroups;
   static constexpr int kBytes =
       (7 * kTokens<T> + 2 * kWeights + 4 * T + 4 * kGroups * T + 3 * WARPS) * static_cast<int>(sizeof(float));
@@ -16,7 +16,7 @@ struct Layout {
 template <int T>
 constexpr int kWarps = T == 16 ? 8 : 16;
 template <int T>
-constexpr int kBytes = Layout<T, kWarps<T>>::kBytes;
+constexpr int kBytes = BackwardLayout<T, kWarps<T>>::kBytes;
 
 // to -= x, with row i of x multiplied by factor[i].
 template <int WARPS, int M, int N>
@@ -34,7 +34,7 @@ __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, co
 template <int T, bool TWO, bool MOMENTUM>
 __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     backward(const __grid_constant__ FastWeightsProblem p) {
-  constexpr int kWarp = kWarps<T>, kThreads = 32 * kWarp, kGroups = Layout<T, kWarp>::kGroups;
+  constexpr int kWarp = kWarps<T>, kThreads = 32 * kWarp, kGroups = BackwardLayout<T, kWarp>::kGroups;
   constexpr float kBias = MOMENTUM ? 0 : 1;
   static_assert(2 * kWarp <= T);  // the warps store partial sums in rows of a tile
   using Outputs = Share<kWarp, T, kDim>;
@@ -65,10 +65,10 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   if (p.norm_weight && threadIdx.x < kDim) {
     p.d_norm_weight[n * kDim + threadIdx.x] = p.d_norm_bias[n * kDim + threadIdx.x] = 0;
   }
-  const Place own{n, p.H, T};  // offsets in tensors that have no chunk axis
+  const TokenIndex own{n, p.H, T};  // offsets in tensors that have no chunk axis
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
-    const Place at{chunk * p.N + n, p.H, T};
+    const TokenIndex at{chunk * p.N + n, p.H, T};
     const float keep = MOMENTUM ? p.keep[at.index] : 1, carry = MOMENTUM ? p.carry[at.index] : 0,
                 momentum_keep = MOMENTUM ? p.momentum_keep[at.index] : 0;
     const float* const read_steps = p.read_steps + at.index * T * T;

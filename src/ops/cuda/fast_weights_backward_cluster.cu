@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     return four(dW_first + row / kDim * kTile + row % kDim * kRow + kDim + thread() % 2 * 4);
   };
   by_norm() = make_float4(0, 0, 0, 0);
-  const Place start{n, kHidden, kT};
+  const TokenIndex start{n, kHidden, kT};
   const auto fetch_end = [&](float* tile, const float* end, int64_t part, int step) {
     if (end) return fetch_tile(tile, end + part, step);
     each_fetched([&](int row, int column) { four(tile + row * kRow + column) = make_float4(0, 0, 0, 0); });
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   cluster_arrive();
 
   for (int index = static_cast<int>((p.C - 1) * p.N) + n; index >= 0; index -= static_cast<int>(p.N)) {
-    const Place at{index, kHidden, kT};
+    const TokenIndex at{index, kHidden, kT};
     const Kept& kept = kept_of(p, at.index, rank);
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     const float* const overlaps = p.overlap + at.index * kT * kT;

@@ -35,7 +35,7 @@ using Overlap = Share<kWarps, kT, kT, kParts>;
 template <typename Token>
 __device__ void prefetch_start(const Block& block, int64_t chunk) {
   const TttProblem& p = block.p;
-  const Place at{block.chunk(chunk), kHidden, kT};
+  const TokenIndex at{block.chunk(chunk), kHidden, kT};
   const int line = thread() % kHiddenLines, tensor = thread() / kHiddenLines;
   prefetch(p.W_last + at.last(0) + kLine * thread());
   if (tensor < 3) {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   };
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
-    const Place at{block.chunk(chunk), kHidden, kT};
+    const TokenIndex at{block.chunk(chunk), kHidden, kT};
     // Each warp has one row.
     const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };
     fetch<kT, kThreads, kDim, kRow>(B, at.tokens(p.g), kDim);
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       const float2 d_y = through_output(loss, pair(own_row(p.y_q)), d_out[0], by_weight, by_bias);
       set_pair(D + warp() * kRow + 2 * lane(), d_y.x, d_y.y);
     }
-    const Held<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
+    const HeldOperand<Hidden, kDim> W_rows(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     Hidden z;
     read(z, p.z + at.hidden(0), kHidden);
     arrive();
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     write_rounded(by, V, kWide);
     __syncthreads();
 
-    const Held<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
+    const HeldOperand<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
     // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     write(d_steps, squares + Overlap::part() * kT * kT, kT);
     OwnRows<Token, kWarps> value;
     value.read(block, p.v, chunk);
-    const Held<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
+    const HeldOperand<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
     // Backpropagate through the inner loss. G: gradient of the last layer's output at k, followed by its TF32-rounded
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
       elements(t, [&](float& a, int m, int e) { d_b[m][e % 2] += a += back.c[m][e] * z.c[m][e]; });
     }
-    Held<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
+    HeldOperand<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
     {
       Share<kWarps, kHidden, kDim> to;  // the rows are the columns of the warp
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});

@@ -44,9 +44,9 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
   const InnerLoss loss(p, n);
 
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
-    const Place at{chunk * p.N + n, p.H, T};
+    const TokenIndex at{chunk * p.N + n, p.H, T};
     const bool ends = chunk + 1 == p.C;
-    const Place after{ends ? n : at.index + p.N, p.H, T};
+    const TokenIndex after{ends ? n : at.index + p.N, p.H, T};
     // Returns where the next state is stored: in the next chunk, or in the output after the last chunk (null: not
     // requested).
     const auto next = [&](float* all, float* at_the_end) { return ends ? at_the_end : all; };

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     read_part(next_k, p.k + index * kT * kDim);
     read_part(next_q, p.q + index * kT * kDim);
   };
-  const Place start{n, kHidden, kT};
+  const TokenIndex start{n, kHidden, kT};
   fetch_tile(W_first, first.W_start + start.first(rank), kHidden);
   fetch_tile(S_first, first.S_start + start.first(rank), kHidden);
   fetch_tile(W_last, last.W_start + start.last(rank), kDim);
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   set_state(w_first, W_first, units, kState);
 
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
-    const Place at{chunk * p.N + n, kHidden, kT};
+    const TokenIndex at{chunk * p.N + n, kHidden, kT};
     const bool ends = chunk + 1 == p.C;
     const float* const read_steps = p.read_steps + at.index * kT * kT;
     const int64_t own_place = (at.index * kT + own) * kDim + 2 * lane();

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   Ahead<Token, kWarps> next;
   next.read(block, 0);
   for (int64_t chunk = 0; chunk < p.C; ++chunk) {
-    const Place at{block.chunk(chunk), kHidden, kT};
+    const TokenIndex at{block.chunk(chunk), kHidden, kT};
     const bool ends = chunk + 1 == p.C;
     const int64_t row_place = at.index * kT * kDim + warp() * kDim + 2 * lane();
     next.k.template write<kStep>(K);

@@ -39,10 +39,10 @@ __device__ void each_token(const MemoryShape& s, const Function& function) {
 }
 
 // x / sqrt(sum x^2 + 1e-6)
-struct Unit {
+struct UnitVector {
   float2 u;
   float factor;
-  __device__ explicit Unit(float2 x) : factor(1 / sqrtf(row_dot(x, x) + 1e-6f)) {
+  __device__ explicit UnitVector(float2 x) : factor(1 / sqrtf(row_dot(x, x) + 1e-6f)) {
     u = make_float2(factor * x.x, factor * x.y);
   }
   __device__ float2 through(float2 d) const {
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kThreads) tokens(const __grid_constant__ Memor
       for (float* to : {p.unit_q, p.unit_k, p.target}) set_pair(to + place, 0, 0);
       return;
     }
-    const float2 q = Unit(read_stream<T>(p.q, text, head, token)).u, k = Unit(read_stream<T>(p.k, text, head, token)).u,
-                 v = read_stream<T>(p.v, text, head, token);
+    const float2 q = UnitVector(read_stream<T>(p.q, text, head, token)).u,
+                 k = UnitVector(read_stream<T>(p.k, text, head, token)).u, v = read_stream<T>(p.v, text, head, token);
     set_pair(p.unit_q + place, q.x, q.y);
     set_pair(p.unit_k + place, k.x, k.y);
     set_pair(p.target + place, p.residual ? v.x - k.x : v.x, p.residual ? v.y - k.y : v.y);
@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(kThreads) token_gradients(const __grid_constan
     if (token >= p.shape.tokens) return;
     const float2 d_v = pair(p.target + place), d = pair(p.unit_k + place),
                  d_k = p.residual ? make_float2(d.x - d_v.x, d.y - d_v.y) : d;
-    write<T>(p.d_q, by_text, Unit(read_stream<T>(p.q, text, head, token)).through(pair(p.unit_q + place)));
-    write<T>(p.d_k, by_text, Unit(read_stream<T>(p.k, text, head, token)).through(d_k));
+    write<T>(p.d_q, by_text, UnitVector(read_stream<T>(p.q, text, head, token)).through(pair(p.unit_q + place)));
+    write<T>(p.d_k, by_text, UnitVector(read_stream<T>(p.k, text, head, token)).through(d_k));
     write<T>(p.d_v, by_text, d_v);
   });
 }

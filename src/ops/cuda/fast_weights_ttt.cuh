@@ -39,7 +39,7 @@ struct alignas(8) Two<float> {
 
 // The rows of a chunk that a warp processes; each lane has two elements of a row.
 template <int WARPS>
-struct Own {
+struct OwnRows {
   static constexpr int kRows = kT / WARPS;
   __device__ static int row(int m) { return kRows * warp() + m; }
   __device__ static float* at(float* tile, int m) { return tile + row(m) * kRow + 2 * lane(); }
@@ -54,7 +54,7 @@ template <typename T, int WARPS>
 class OwnRows {
  public:
   __device__ void read(const Block& block, const TttTokens& x, int64_t chunk) {
-    Own<WARPS>::each([&](int m) { rows_[m] = *place(block, x, chunk, m); });
+    OwnRows<WARPS>::each([&](int m) { rows_[m] = *place(block, x, chunk, m); });
   }
   __device__ float2 operator[](int m) const { return rows_[m].get(); }
   __device__ static void write(const Block& block, const TttTokens& x, int64_t chunk, int m, float2 value) {
@@ -63,15 +63,15 @@ class OwnRows {
 
  private:
   __device__ static Two<T>* place(const Block& block, const TttTokens& x, int64_t chunk, int m) {
-    return reinterpret_cast<Two<T>*>(block.token<T>(x, chunk * kT + Own<WARPS>::row(m)) + 2 * lane());
+    return reinterpret_cast<Two<T>*>(block.token<T>(x, chunk * kT + OwnRows<WARPS>::row(m)) + 2 * lane());
   }
-  Two<T> rows_[Own<WARPS>::kRows];
+  Two<T> rows_[OwnRows<WARPS>::kRows];
 };
 
 // A thread's adjacent elements of the rows of its warp, loaded from global memory to registers and later stored to a
 // tile.
 template <typename T, int WARPS>
-class Piece {
+class RowPiece {
  public:
   __device__ void read(const T* first_row, int64_t step) {
     const Vector* const from = reinterpret_cast<const Vector*>(first_row + row() * step + column());
@@ -129,7 +129,7 @@ struct Ahead {
     v.read(block, p.v, chunk);
     if (threadIdx.x < kT) rate = *block.token<const float>(p.rate, chunk * kT + threadIdx.x);
   }
-  Piece<T, WARPS> k, q;
+  RowPiece<T, WARPS> k, q;
   OwnRows<T, WARPS> v;
   float rate = 0;
 };

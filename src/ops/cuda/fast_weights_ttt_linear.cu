@@ -13,7 +13,7 @@ constexpr int kState = kDim + 4;          // column stride of a state in shared 
 using State = Share<kWarps, kDim, kDim>;  // indexed by column and row
 using Outputs = Share<kWarps, kT, kDim>;
 using Square = Share<kWarps, kT, kT>;
-using Rows4 = Own<kWarps>;
+using Rows4 = OwnRows<kWarps>;
 
 constexpr int kForwardFloats = 4 * kTile + kT * kSquare + kDim + Factors::kFloats;
 constexpr int kBackwardFloats =
@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
   __syncthreads();
 
-  Piece<Token, kWarps> next_k, next_q;
-  Piece<float, kWarps> next_g;
+  RowPiece<Token, kWarps> next_k, next_q;
+  RowPiece<float, kWarps> next_g;
   float next_rate = 0;
   float2 by_weight{}, by_norm_bias{};
   const auto fetch_chunk = [&](int64_t chunk) {

@@ -17,7 +17,7 @@ using bf16 = __nv_bfloat16;
 
 // A tile of R rows of W elements, swizzled.
 template <int R, int W>
-struct Tile {
+struct SharedTile {
   static constexpr int kBytes = R * W * 2;
   char* data;
 
@@ -61,10 +61,10 @@ __device__ inline char* shared_memory() {
 // Allocates tiles in shared memory.
 struct SharedMemory {
   char* next;
-  template <typename Tile>
-  __device__ Tile tile() {
-    const Tile t{next};
-    next += Tile::kBytes;
+  template <typename SharedTile>
+  __device__ SharedTile tile() {
+    const SharedTile t{next};
+    next += SharedTile::kBytes;
     return t;
   }
 };
@@ -76,7 +76,7 @@ enum class By { outer, inner };
 // c += left * right over 16 KT inner indices. c has 16 MI rows, starting at `row`, and 16 NT columns, starting at
 // `column`.
 template <By LEFT, By RIGHT, int KT, int MI, int N2, int RL, int WL, int RR, int WR>
-__device__ void product(float (&c)[MI][N2][4], const Tile<RL, WL>& left, int row, const Tile<RR, WR>& right,
+__device__ void product(float (&c)[MI][N2][4], const SharedTile<RL, WL>& left, int row, const SharedTile<RR, WR>& right,
                         int column) {
   const int lane = threadIdx.x & 31;
   const uint32_t a = left.address(), b = right.address();

@@ -13,11 +13,11 @@ template <int K>
 constexpr int kSlice = std::min(K, 128);
 
 template <int K, bool DELTA>
-struct Layout {
-  using Keys = Tile<kChunk, kSlice<K>>;
-  using Square = Tile<kChunk, kChunk>;
-  using Values = Tile<kChunk, kWidth>;
-  using State = Tile<kSlice<K>, kWidth>;
+struct GradientsLayout {
+  using Keys = SharedTile<kChunk, kSlice<K>>;
+  using Square = SharedTile<kChunk, kChunk>;
+  using Values = SharedTile<kChunk, kWidth>;
+  using State = SharedTile<kSlice<K>, kWidth>;
   struct Stage {
     Values d_out, u;
     State state, d_state;
@@ -33,7 +33,7 @@ struct Layout {
 
 // sum += the inner products of a warp's rows with the rows of a tile, as partial sums of a lane for its two rows.
 template <int N2, int W>
-__device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const Tile<kChunk, W>& x, int row,
+__device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const SharedTile<kChunk, W>& x, int row,
                                  int column) {
   const int lane = threadIdx.x & 31;
 #pragma unroll
@@ -52,7 +52,7 @@ __host__ __device__ int stages(const Recurrence& a) { return a.V > kWidth ? 2 : 
 // Eight warps; each computes 16 tokens and half of the columns.
 template <int K, bool DELTA>
 __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recurrence a) {
-  using L = Layout<K, DELTA>;
+  using L = GradientsLayout<K, DELTA>;
   constexpr int KS = kSlice<K>, kSlices = K / KS;
   char* const memory = recurrence::shared_memory();
   const auto stage = [&](int part) {
@@ -266,14 +266,16 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
 template <int K, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
   launch_sequences("linear_recurrence_backward", gradients<K, DELTA>, a.chunks(), kThreads,
-                   Layout<K, DELTA>::bytes(stages(a)), a, stream, K / kSlice<K>);
+                   GradientsLayout<K, DELTA>::bytes(stages(a)), a, stream, K / kSlice<K>);
 }
 
 }  // namespace
 
 int gradients_memory(int64_t K, bool delta) {
   int bytes = 0;
-  with_keys(K, [&](auto keys) { bytes = delta ? Layout<keys(), true>::bytes(2) : Layout<keys(), false>::bytes(2); });
+  with_keys(K, [&](auto keys) {
+    bytes = delta ? GradientsLayout<keys(), true>::bytes(2) : GradientsLayout<keys(), false>::bytes(2);
+  });
   return bytes;
 }
 

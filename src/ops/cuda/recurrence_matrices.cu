@@ -68,8 +68,8 @@ __device__ void invert(const float (*A)[kChunk], bf16* to) {
 constexpr int kThreads = 128;
 
 template <int K>
-struct Shared {
-  using Keys = Tile<kChunk, K>;
+struct MatricesShared {
+  using Keys = SharedTile<kChunk, K>;
   static constexpr int kSystemBytes = kChunk * kChunk * 4;
   static int bytes(const Recurrence& a) {
     return Keys::kBytes + static_cast<int>(sizeof(ChunkGates)) + (a.pairs ? Keys::kBytes : 0) +
@@ -81,10 +81,11 @@ template <int K>
 __global__ void __launch_bounds__(kThreads) matrices(const Recurrence a) {
   char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
-  const auto k = shared.tile<typename Shared<K>::Keys>();
+  const auto k = shared.tile<typename MatricesShared<K>::Keys>();
   ChunkGates& g = *reinterpret_cast<ChunkGates*>(shared.next);
   auto* const A = reinterpret_cast<float(*)[kChunk]>(&g + 1);
-  const typename Shared<K>::Keys q{reinterpret_cast<char*>(A) + (a.inverse ? Shared<K>::kSystemBytes : 0)};
+  const typename MatricesShared<K>::Keys q{reinterpret_cast<char*>(A) +
+                                           (a.inverse ? MatricesShared<K>::kSystemBytes : 0)};
   const ChunkPlace at(a, a.first + blockIdx.z, blockIdx.x, blockIdx.y);
   const int row = threadIdx.x / 32 * 16;
 
@@ -122,7 +123,8 @@ void recurrence_gates(const Recurrence& a, cudaStream_t stream) {
 
 void recurrence_matrices(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    launch_sequences("linear_recurrence", matrices<keys()>, a.chunks(), kThreads, Shared<keys()>::bytes(a), a, stream);
+    launch_sequences("linear_recurrence", matrices<keys()>, a.chunks(), kThreads, MatricesShared<keys()>::bytes(a), a,
+                     stream);
   });
 }
 

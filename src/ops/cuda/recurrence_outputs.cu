@@ -9,18 +9,19 @@ namespace {
 constexpr int kThreads = 128, kWidth = 64;  // number of value columns per step
 
 template <int K>
-struct Layout {
-  using Keys = Tile<kChunk, K>;
-  using State = Tile<K, kWidth>;
-  using Values = Tile<kChunk, kWidth>;
+struct OutputsLayout {
+  using Keys = SharedTile<kChunk, K>;
+  using State = SharedTile<K, kWidth>;
+  using Values = SharedTile<kChunk, kWidth>;
   static_assert(Keys::kBytes == State::kBytes);
   static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ReadGates));
 };
 
 // Each warp has 16 tokens. With the delta rule, u is read from memory; otherwise u = beta v.
 template <int K>
-__global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThreads)) outputs(const Recurrence a) {
-  using L = Layout<K>;
+__global__ void __launch_bounds__(kThreads, blocks_with(OutputsLayout<K>::kBytes, kThreads))
+    outputs(const Recurrence a) {
+  using L = OutputsLayout<K>;
   char* const memory = recurrence::shared_memory();
   SharedMemory shared{memory};
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
@@ -100,7 +101,8 @@ __global__ void __launch_bounds__(kThreads, blocks_with(Layout<K>::kBytes, kThre
 
 void recurrence_outputs(const Recurrence& a, cudaStream_t stream) {
   with_keys(a.K, [&](auto keys) {
-    launch_sequences("linear_recurrence", outputs<keys()>, a.chunks(), kThreads, Layout<keys()>::kBytes, a, stream);
+    launch_sequences("linear_recurrence", outputs<keys()>, a.chunks(), kThreads, OutputsLayout<keys()>::kBytes, a,
+                     stream);
   });
 }
 

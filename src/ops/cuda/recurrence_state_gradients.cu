@@ -9,12 +9,12 @@ namespace {
 
 // Same layout as in recurrence_states.cu.
 template <int K, int COLUMNS, bool DELTA>
-struct Layout {
+struct StateGradientsLayout {
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
-  using Keys = Tile<kChunk, K>;
-  using Square = Tile<kChunk, kChunk>;
-  using Values = Tile<kChunk, kWidth>;
-  using State = Tile<K, kWidth>;
+  using Keys = SharedTile<kChunk, K>;
+  using Square = SharedTile<kChunk, kChunk>;
+  using Values = SharedTile<kChunk, kWidth>;
+  using State = SharedTile<K, kWidth>;
   struct Stage {
     Keys q, k;
     Values d_out;
@@ -27,10 +27,11 @@ struct Layout {
 };
 
 template <int K, int COLUMNS, bool DELTA>
-__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
-                                  blocks_with(Layout<K, COLUMNS, DELTA>::kBytes, Layout<K, COLUMNS, DELTA>::kThreads))
+__global__ void __launch_bounds__(StateGradientsLayout<K, COLUMNS, DELTA>::kThreads,
+                                  blocks_with(StateGradientsLayout<K, COLUMNS, DELTA>::kBytes,
+                                              StateGradientsLayout<K, COLUMNS, DELTA>::kThreads))
     state_gradients(const Recurrence a) {
-  using L = Layout<K, COLUMNS, DELTA>;
+  using L = StateGradientsLayout<K, COLUMNS, DELTA>;
   char* const memory = recurrence::shared_memory();
   const auto stage = [&](int64_t n) {
     SharedMemory shared{memory + n % 2 * L::kStage};
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
 
 template <int K, int COLUMNS, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
-  using L = Layout<K, COLUMNS, DELTA>;
+  using L = StateGradientsLayout<K, COLUMNS, DELTA>;
   launch_sequences("linear_recurrence_backward", state_gradients<K, COLUMNS, DELTA>, a.V / L::kWidth, L::kThreads,
                    L::kBytes, a, stream);
 }
@@ -140,7 +141,9 @@ void recurrence_state_gradients(const Recurrence& a, cudaStream_t stream) {
 
 bool recurrence_fits(int64_t K, bool delta) {
   int needed = 0;
-  with_keys(K, [&](auto keys) { needed = delta ? Layout<keys(), 2, true>::kBytes : Layout<keys(), 2, false>::kBytes; });
+  with_keys(K, [&](auto keys) {
+    needed = delta ? StateGradientsLayout<keys(), 2, true>::kBytes : StateGradientsLayout<keys(), 2, false>::kBytes;
+  });
   return std::max(needed, gradients_memory(K, delta)) <=
          most_shared_memory("linear_recurrence");  // the other kernels need less
 }

@@ -11,13 +11,13 @@ namespace {
 // A block has 32 * COLUMNS columns of the state. Each group of four warps has 32 of them, and each warp a quarter of
 // the rows.
 template <int K, int COLUMNS, bool DELTA>
-struct Layout {
+struct StatesLayout {
   static constexpr int kStages = K == 256 ? 1 : 2;  // with 256 keys and two stages only one block would fit
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
-  using Keys = Tile<kChunk, K>;
-  using Square = Tile<kChunk, kChunk>;
-  using Values = Tile<kChunk, kWidth>;
-  using State = Tile<K, kWidth>;
+  using Keys = SharedTile<kChunk, K>;
+  using Square = SharedTile<kChunk, kChunk>;
+  using Values = SharedTile<kChunk, kWidth>;
+  using State = SharedTile<K, kWidth>;
   struct Stage {
     Keys k;
     Values v;
@@ -29,10 +29,10 @@ struct Layout {
 };
 
 template <int K, int COLUMNS, bool DELTA>
-__global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
-                                  blocks_with(Layout<K, COLUMNS, DELTA>::kBytes, Layout<K, COLUMNS, DELTA>::kThreads))
-    states(const Recurrence a) {
-  using L = Layout<K, COLUMNS, DELTA>;
+__global__ void __launch_bounds__(StatesLayout<K, COLUMNS, DELTA>::kThreads,
+                                  blocks_with(StatesLayout<K, COLUMNS, DELTA>::kBytes,
+                                              StatesLayout<K, COLUMNS, DELTA>::kThreads)) states(const Recurrence a) {
+  using L = StatesLayout<K, COLUMNS, DELTA>;
   char* const memory = recurrence::shared_memory();
   const auto stage = [&](int64_t n) {  // loaded from memory, alternating between kStages buffers
     SharedMemory shared{memory + n % L::kStages * L::kStage};
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(Layout<K, COLUMNS, DELTA>::kThreads,
 
 template <int K, int COLUMNS, bool DELTA>
 void launch(const Recurrence& a, cudaStream_t stream) {
-  using L = Layout<K, COLUMNS, DELTA>;
+  using L = StatesLayout<K, COLUMNS, DELTA>;
   launch_sequences("linear_recurrence", states<K, COLUMNS, DELTA>, a.V / L::kWidth, L::kThreads, L::kBytes, a, stream);
 }
 

@@ -18,7 +18,7 @@ constexpr int kQuads = 4;                 // groups of four state columns per bl
 constexpr int kRows = kThreads / kQuads;  // rows of the state that are processed at once
 
 // Partial sums of a thread over its rows: k S and q S for four columns each, and q k.
-struct Sums {
+struct PartialSums {
   float of[9] = {};
 };
 
@@ -26,7 +26,7 @@ struct Sums {
 // + (q k) u, all sums over the rows can be computed in one pass.
 template <typename T, int HELD>
 __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ RecurrenceStep p) {
-  __shared__ Sums room[kWarps][kQuads];
+  __shared__ PartialSums room[kWarps][kQuads];
   decoding::let_next_start();
   decoding::wait_for_launcher();
   const int quad = threadIdx.x % kQuads, row = threadIdx.x / kQuads, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ Recurr
 
   float4 held[HELD];
   float key[HELD];
-  Sums sums;
+  PartialSums sums;
 #pragma unroll
   for (int n = 0; n < HELD; ++n) {
     const int r = row + n * kRows;

@@ -16,12 +16,12 @@ constexpr int kHeads = 2;
 
 // Work items of a launch. A head consists of `turning` vectors of pairs to rotate and `items - turning` vectors to
 // copy.
-struct Work {
+struct RopeWork {
   unsigned turning, items, groups, total;  // groups: groups of heads per token
 };
 
 template <typename T, int N, bool INTERLEAVED, bool PLACES>
-__global__ void __launch_bounds__(kThreads) rotate(const Rope a, const Work work) {
+__global__ void __launch_bounds__(kThreads) rotate(const Rope a, const RopeWork work) {
   const unsigned index = blockIdx.x * kThreads + threadIdx.x;
   if (index >= work.total) return;
   const unsigned row = index / work.items, item = index - row * work.items;
@@ -97,8 +97,8 @@ void launch(const Rope& a, cudaStream_t stream) {
     launch<T, N>(left, stream);
     return launch<T, N>(right, stream);
   }
-  const Work work{static_cast<unsigned>(turning), static_cast<unsigned>(items), static_cast<unsigned>(groups),
-                  static_cast<unsigned>(total)};
+  const RopeWork work{static_cast<unsigned>(turning), static_cast<unsigned>(items), static_cast<unsigned>(groups),
+                      static_cast<unsigned>(total)};
   const unsigned blocks = (work.total + kThreads - 1) / kThreads;
   const bool places = a.places32 || a.places64;
   if (a.interleaved) {

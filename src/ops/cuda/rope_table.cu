@@ -23,17 +23,17 @@ struct OutsideRecording {
   ~OutsideRecording() { cudaThreadExchangeStreamCaptureMode(&mode); }
 };
 
-struct Stream {
+struct OwnedStream {
   cudaStream_t stream = nullptr;
-  Stream() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "rope"); }
-  ~Stream() { cudaStreamDestroy(stream); }
+  OwnedStream() { check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "rope"); }
+  ~OwnedStream() { cudaStreamDestroy(stream); }
 };
 
 }  // namespace
 
 RopeTable make_rope_table(const std::vector<double>& frequency, double attention_factor, int64_t positions) {
   const OutsideRecording outside;
-  const Stream own;
+  const OwnedStream own;
   RopeTable table{};
   table.attention_factor = attention_factor;
   table.positions = positions;

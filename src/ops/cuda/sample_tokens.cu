@@ -28,12 +28,12 @@ struct Amount {
 };
 
 // The end of a prefix: the first token whose inclusive sum exceeds the given limit.
-struct Place {
+struct PrefixEnd {
   uint32_t key;
   int id;  // tokens of this key with an id up to this one belong to the prefix
 };
 
-struct Memory {
+struct HistogramMemory {
   uint64_t weights[kBuckets];
   uint32_t counts[kBuckets];
   uint64_t warp_weights[kWarps];
@@ -48,7 +48,7 @@ struct Memory {
 // ADJUSTED: rows may have penalties and bias. Loops that load many scores at once are unrolled; with the code for the
 // adjustment, more unrolling would exceed the instruction cache.
 template <bool ADJUSTED>
-struct Row {
+struct ScoreRow {
   // Number of scores that a thread loads before it uses the first one.
   static constexpr int kAtOnce = ADJUSTED ? 2 : 16;
   const float* logits;
@@ -112,7 +112,7 @@ __device__ inline Amount scan_warp(Amount x) {
 }
 
 // Inclusive sum over the threads of the block; `all` receives the total.
-__device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
+__device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   x = scan_warp(x);
   __syncthreads();  // the sums of the previous call have been read
@@ -136,8 +136,9 @@ __device__ inline Amount scan(Amount x, Memory& m, Amount& all) {
 // Returns the first id at which the sum of the tokens selected by in(id, d), added to `before`, exceeds the limit:
 // beyond_of(total)(sum) returns true. Such an id must exist. In a first pass, each warp has a range of ids, and its
 // lanes read adjacent ids. In a second pass, each thread has a part of the range that was found.
-template <typename Row, typename In, typename BeyondOf>
-__device__ int find_in_order(const Row& row, Memory& m, const Amount& before, const In& in, const BeyondOf& beyond_of) {
+template <typename ScoreRow, typename In, typename BeyondOf>
+__device__ int find_in_order(const ScoreRow& row, HistogramMemory& m, const Amount& before, const In& in,
+                             const BeyondOf& beyond_of) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int part = (row.vocabulary + kThreads * kWarps - 1) / (kThreads * kWarps), stretch = part * kThreads;
   const int begin = warp * stretch, end = min(begin + stretch, row.vocabulary);
@@ -177,8 +178,9 @@ __device__ int find_in_order(const Row& row, Memory& m, const Amount& before, co
 
 // Returns the first token, in the order by (key, id), at which the sum of weights exceeds `weight` or, with by_count,
 // the number of tokens exceeds `count`. Such a token must exist.
-template <typename Row>
-__device__ __noinline__ Place find(const Row& row, Memory& m, bool by_count, uint64_t weight, uint32_t count) {
+template <typename ScoreRow>
+__device__ __noinline__ PrefixEnd find(const ScoreRow& row, HistogramMemory& m, bool by_count, uint64_t weight,
+                                       uint32_t count) {
   const auto beyond = [&](const Amount& sum) { return by_count ? sum.count > count : sum.weight > weight; };
   uint32_t prefix = 0;  // digits of the key that were found so far
   int shift = 32;
@@ -226,8 +228,8 @@ __device__ __noinline__ Place find(const Row& row, Memory& m, bool by_count, uin
 }
 
 // The sum of the weights of the tokens selected by keep(id, d).
-template <typename Row, typename Keep>
-__device__ __noinline__ uint64_t sum_of(const Row& row, Memory& m, const Keep& keep) {
+template <typename ScoreRow, typename Keep>
+__device__ __noinline__ uint64_t sum_of(const ScoreRow& row, HistogramMemory& m, const Keep& keep) {
   Amount own{}, all;
   row.template all_scores<kThreads>(threadIdx.x, row.vocabulary, [&](int, int id, float x) {
     const float d = row.distance(x);
@@ -253,7 +255,7 @@ __device__ inline uint64_t upper_product(uint64_t x, uint64_t y) {
 
 template <bool ADJUSTED>
 __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constant__ SampleTokens p) {
-  __shared__ Memory m;
+  __shared__ HistogramMemory m;
   decoding::let_next_start();
   decoding::wait_for_launcher();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -263,15 +265,15 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
   const int64_t slot = p.slots[blockIdx.x];
   const bool adjusted = ADJUSTED && number(SampleNumber::adjusted) != 0;
   const float temperature = real(SampleNumber::temperature);
-  Row<ADJUSTED> row{.logits = p.logits + blockIdx.x * p.vocabulary,
-                    .counts = adjusted ? p.counts + slot * p.vocabulary : nullptr,
-                    .bias = adjusted ? p.bias + slot * p.vocabulary : nullptr,
-                    .vocabulary = static_cast<int>(p.vocabulary),
-                    .repetition = real(SampleNumber::repetition_penalty),
-                    .presence = real(SampleNumber::presence_penalty),
-                    .frequency = real(SampleNumber::frequency_penalty),
-                    .inverse_temperature = fminf(1 / temperature, FLT_MAX),
-                    .largest = 0};
+  ScoreRow<ADJUSTED> row{.logits = p.logits + blockIdx.x * p.vocabulary,
+                         .counts = adjusted ? p.counts + slot * p.vocabulary : nullptr,
+                         .bias = adjusted ? p.bias + slot * p.vocabulary : nullptr,
+                         .vocabulary = static_cast<int>(p.vocabulary),
+                         .repetition = real(SampleNumber::repetition_penalty),
+                         .presence = real(SampleNumber::presence_penalty),
+                         .frequency = real(SampleNumber::frequency_penalty),
+                         .inverse_temperature = fminf(1 / temperature, FLT_MAX),
+                         .largest = 0};
 
   // The largest score; of equal scores the one with the lowest id.
   float best = -INFINITY;
@@ -309,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
     if (sorted) {
       // The prefix to keep: all tokens, or the first k, or of these the smallest prefix with a share of top_p of the
       // weight.
-      Place last{~0u, row.vocabulary};
+      PrefixEnd last{~0u, row.vocabulary};
       const auto inside = [&](int id, float d) {
         const uint32_t key = key_of(d);
         return key < last.key || (key == last.key && id <= last.id);

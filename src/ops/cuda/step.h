@@ -14,10 +14,10 @@ namespace lazy::ops::cuda {
 
 // Up to this many rows, one kernel computes the product and reads W once. Products with more rows are computed in
 // tiles.
-constexpr int64_t kRowsByThemselves = 8;
+constexpr int64_t kMaxUngroupedRows = 8;
 
 // Destination of q, k and v of the tokens: q and k are rotated by their positions, k and v are written to their pages.
-struct ToPages {
+struct PageTarget {
   void* q;                   // (tokens, heads, dim) contiguous
   void *keys, *values;       // pages, (slots, kv_heads, dim) contiguous
   const int64_t* positions;  // (tokens), from 0
@@ -28,7 +28,7 @@ struct ToPages {
 };
 
 // Skinny GEMM y = x W^T. The bits of a row of y depend only on the row of x and on `in`, not on the number of rows.
-struct FewRows {
+struct SkinnyGemm {
   DType type;  // bf16 or f16
   const void *x, *W;
   int64_t x_stride;                    // row stride in elements, a multiple of 8
@@ -41,67 +41,67 @@ struct FewRows {
   bool swiglu = false;  // W (2 out, in): y = silu(x W_0^T) * x W_1^T
   bool wide = false;    // y in fp32
   void* y;              // (rows, out) contiguous; null, with a norm: the result is written to `pages`
-  // With more than kRowsByThemselves rows: workspaces of (rows rounded up to 8, in) in `type`, and of (rows).
-  void* weighed = nullptr;
+  // With more than kMaxUngroupedRows rows: workspaces of (rows rounded up to 8, in) in `type`, and of (rows).
+  void* scaled_x = nullptr;
   float* scales = nullptr;
   // If y is null, the rows of W are the heads of q, k and v, `out` is the number of their pairs, and each row of x is a
-  // token. The result is bitwise equal to rope_to_pages applied to the product. `dim` and the number of rotated
+  // token. The result is bitwise equal to kv_cache_write applied to the product. `dim` and the number of rotated
   // dimensions must be multiples of 8, and pointers must be aligned to 16 bytes.
-  ToPages pages = {};
+  PageTarget pages = {};
 };
-void few_rows(const FewRows& arguments, cudaStream_t stream);
-// Variants with the same result for any number of rows. few_rows_tiles calls few_rows_split for products that are too
-// small for its tiles.
-void few_rows_tiles(const FewRows& arguments, cudaStream_t stream);
-void few_rows_split(const FewRows& arguments, cudaStream_t stream);
+void skinny_gemm(const SkinnyGemm& arguments, cudaStream_t stream);
+// Variants with the same result for any number of rows. skinny_gemm_tiles calls skinny_gemm_split for products that are
+// too small for its tiles.
+void skinny_gemm_tiles(const SkinnyGemm& arguments, cudaStream_t stream);
+void skinny_gemm_split(const SkinnyGemm& arguments, cudaStream_t stream);
 // Variant for more than 64 rows on compute capability 9. Returns false without any work for unsupported arguments.
-bool few_rows_hopper(const FewRows& arguments, cudaStream_t stream);
+bool skinny_gemm_hopper(const SkinnyGemm& arguments, cudaStream_t stream);
 
-struct RopeToPages {
+struct KvCacheWrite {
   DType type;
   const void *q, *k, *v;  // (tokens, heads or kv_heads, dim); the last axis is contiguous
   int64_t q_token, q_head, k_token, k_head, v_token, v_head;
   int64_t tokens;
-  ToPages to;
-  // Optional gathered copies of keys and values, (rows, kv_heads, dim) contiguous; ops/rope_to_pages.h defines the
+  PageTarget to;
+  // Optional gathered copies of keys and values, (rows, kv_heads, dim) contiguous; ops/kv_cache_write.h defines the
   // sources. If they are given, only tokens that are a source are written to pages. Slots that are a source are not
   // slots of a token.
   const int64_t* sources = nullptr;  // (rows)
   int64_t rows = 0;                  // 0: nothing is gathered
   void *gathered_keys = nullptr, *gathered_values = nullptr;
 };
-void rope_to_pages(const RopeToPages& arguments, cudaStream_t stream);
+void kv_cache_write(const KvCacheWrite& arguments, cudaStream_t stream);
 
-// All layers of a decode step of one sequence in one kernel, bitwise equal to few_rows, few_rows with pages and
+// All layers of a decode step of one sequence in one kernel, bitwise equal to skinny_gemm, skinny_gemm with pages and
 // decode_step_cuda called one after the other. bf16. Each layer computes x += W_o attention(norm(x)), x += W_down
 // swiglu(norm(x)).
-struct StepLayer {
-  const void *qkv, *output, *gate_up, *down;               // as FewRows::W; the rows of qkv are q's, k's, v's heads
+struct FusedDecodeLayer {
+  const void *qkv, *output, *gate_up, *down;               // as SkinnyGemm::W; the rows of qkv are q's, k's, v's heads
   const float *norm, *mlp_norm;                            // weights (hidden)
   void *keys, *values;                                     // pages
   const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
 };
-struct StepLayers {
-  const StepLayer* layers;
+struct FusedDecodeLayers {
+  const FusedDecodeLayer* layers;
   int64_t count;
   kernels::Problem problem;  // common to all layers
   // Common to all layers: lengths, block table, whether there is a distance bias.
   kernels::Decode<float> attention = {};
   int64_t pages;
-  ToPages to;  // common to all layers: positions, slots, table, interleaved, heads, kv_heads, dim
+  PageTarget to;  // common to all layers: positions, slots, table, interleaved, heads, kv_heads, dim
   int64_t hidden, inner;
   float eps;
   const void* x;  // (hidden)
   void* y;        // (hidden)
-  // Workspace of step_layers_words 64-bit words, aligned to 128 bytes. It must be zero initially and is then reused by
-  // all steps of the same shape. A step must not start before the previous step has finished.
+  // Workspace of fused_decode_sync_words 64-bit words, aligned to 128 bytes. It must be zero initially and is then
+  // reused by all steps of the same shape. A step must not start before the previous step has finished.
   void* words;
   int most_blocks = 0;  // for tests; 0: one block per multiprocessor
 };
 // Whether the kernel supports the problem, the sizes and the current device. Pointers are not read.
-bool serves_step_layers(const StepLayers& arguments);
-int64_t step_layers_words(const StepLayers& arguments);
-void step_layers(const StepLayers& arguments, cudaStream_t stream);
+bool supports_fused_decode_layers(const FusedDecodeLayers& arguments);
+int64_t fused_decode_sync_words(const FusedDecodeLayers& arguments);
+void fused_decode_layers(const FusedDecodeLayers& arguments, cudaStream_t stream);
 
 // The next token of each row: see ops/sample_tokens.h.
 struct SampleTokens {

@@ -1,7 +1,7 @@
-// Attention of the token of a decode step, as part of a worker warp of step_layers.cu, bitwise equal to the decode
-// kernels. The keys of a head are divided into pieces, which are distributed over the blocks. Each piece consists of
-// two parts; one warp computes the scores of a part. When all parts of a head are known, some warps sum the values of
-// the piece, for at least 16 dimensions each. Finally other warps add the sums of the pieces.
+// Attention of the token of a decode step, as part of a worker warp of fused_decode_layers.cu, bitwise equal to the
+// decode kernels. The keys of a head are divided into pieces, which are distributed over the blocks. Each piece
+// consists of two parts; one warp computes the scores of a part. When all parts of a head are known, some warps sum the
+// values of the piece, for at least 16 dimensions each. Finally other warps add the sums of the pieces.
 #pragma once
 #include "attention/cuda/decode_normalizers.cuh"
 #include "ops/cuda/step_worker.cuh"
@@ -42,10 +42,10 @@ struct Attention {
     first = static_cast<int>(blockIdx.x * total / gridDim.x);
     count = static_cast<int>((blockIdx.x + 1) * total / gridDim.x) - first;
     for (int n = w.warp; n < min(count, kPieces); n += kWorkers) find(n, w.shared.pieces[n]);
-    meet_workers();
+    worker_barrier();
   }
 
-  __device__ void set_layer(const StepLayer& l) {
+  __device__ void set_layer(const FusedDecodeLayer& l) {
     p.tau = l.tau;
     p.sink = l.sink;
   }
@@ -53,9 +53,9 @@ struct Attention {
   __device__ bool scores_are_kept() const { return count * kPiece <= kScores; }
 
   // Starts the copies of the first keys of part `n` of the block. They are issued before the layer starts.
-  __device__ void begin_part(const StepLayer& l, int n) const {
+  __device__ void begin_part(const FusedDecodeLayer& l, int n) const {
     if (n >= 2 * count) return;
-    const Piece& piece = piece_of(n / 2);
+    const KeyPiece& piece = piece_of(n / 2);
     if (sequence.first + (piece.number * 2 + n % 2) * kPart >= sequence.end) return;
 #pragma unroll
     for (int unit = 0; unit < kStages; ++unit) copy_keys(l, piece, n % 2, unit);
@@ -63,7 +63,7 @@ struct Attention {
 
   // Computes the largest score and the sum of exponentials of the block's parts and sends them to all blocks. The
   // scores are stored for the block's own values.
-  __device__ void score(const StepLayer& l, uint32_t flag) const {
+  __device__ void score(const FusedDecodeLayer& l, uint32_t flag) const {
 #pragma unroll 1
     for (int n = w.warp; n < 2 * count; n += kWorkers) {
       if (n != w.warp) begin_part(l, n);
@@ -72,7 +72,7 @@ struct Attention {
   }
 
   // Computes the sums of the block's pieces and sends them to all blocks, with as many warps as available.
-  __device__ void sum_values(const StepLayer& l, uint32_t flag) const {
+  __device__ void sum_values(const FusedDecodeLayer& l, uint32_t flag) const {
     constexpr int kGroups = D / 16;  // groups of 16 dimensions; each warp has some groups of a piece
     if (count * kGroups / 4 > kWorkers / 2) return sum_pieces<4>(l, flag);
     if (count * kGroups / 2 > kWorkers / 2) return sum_pieces<2>(l, flag);
@@ -120,7 +120,7 @@ struct Attention {
   }
 
  private:
-  __device__ void find(int n, Piece& to) const {
+  __device__ void find(int n, KeyPiece& to) const {
     const int head = (first + n) / all_pieces, number = first + n - head * all_pieces;
     const int key = sequence.first + number * kPiece + w.lane * kUnitKeys;
     if (w.lane == 0) to.head = head, to.number = number;
@@ -129,20 +129,20 @@ struct Attention {
     }
     __syncwarp();
   }
-  __device__ const Piece& piece_of(int n) const {
+  __device__ const KeyPiece& piece_of(int n) const {
     if (n < kPieces) return w.shared.pieces[n];
     __syncwarp();
     find(n, w.shared.other[w.warp]);
     return w.shared.other[w.warp];
   }
-  __device__ float* scores_of(const Piece& piece, int n) const {
+  __device__ float* scores_of(const KeyPiece& piece, int n) const {
     return scores_are_kept() ? w.shared.scores + n * kPiece
                              : p.scores + int64_t{piece.head} * p.columns + piece.number * kPiece;
   }
 
   // Copies a unit of keys to the ring buffer of the worker, except for the key of the new token. The 16 bytes at index
   // i of row r are stored at i ^ r % 8, so that eight rows are in different banks.
-  __device__ void copy_keys(const StepLayer& l, const Piece& piece, int half, int unit) const {
+  __device__ void copy_keys(const FusedDecodeLayer& l, const KeyPiece& piece, int half, int unit) const {
     const int row = w.lane / kPiecesOfRow, i = w.lane % kPiecesOfRow;
     const int key = sequence.first + piece.number * kPiece + half * kPart + unit * kUnitKeys + row;
     const int64_t at = piece.at[half * kUnitsOfPart + unit];
@@ -165,8 +165,8 @@ struct Attention {
     return Scores::kDepth == kUnitsOfPart ? 16 * w.c + 8 * i + w.g : 32 * i + 8 * w.c + w.g;
   }
 
-  __device__ void score_part(const StepLayer& l, uint32_t flag, int n) const {
-    const Piece& piece = piece_of(n / 2);
+  __device__ void score_part(const FusedDecodeLayer& l, uint32_t flag, int n) const {
+    const KeyPiece& piece = piece_of(n / 2);
     const int half = n % 2, head = piece.head, index = piece.number * 2 + half;
     const int begin = sequence.first + index * kPart, keys = min(sequence.end - begin, kPart);
     if (keys <= 0) return;
@@ -299,13 +299,13 @@ struct Attention {
   }
 
   template <int GROUPS>
-  __device__ void sum_pieces(const StepLayer& l, uint32_t flag) const {
+  __device__ void sum_pieces(const FusedDecodeLayer& l, uint32_t flag) const {
     constexpr int kWarps = D / 16 / GROUPS;  // warps per piece
     static_assert(kWarps <= kWorkers);
     const int group = w.warp % kWarps * GROUPS;
 #pragma unroll 1
     for (int n = w.warp / kWarps; n < count; n += kWorkers / kWarps) {
-      const Piece& piece = piece_of(n);
+      const KeyPiece& piece = piece_of(n);
       const int begin = sequence.first + piece.number * kPiece, keys = min(sequence.end - begin, kPiece);
       const float* const kept = scores_of(piece, n);
       float weight[kPiece / 32];  // initially the scores
@@ -320,7 +320,7 @@ struct Attention {
       for (int i = 0; i < kPiece / 32; ++i) {
         const int at = 32 * i + w.lane, key = begin + at;
         const bool there = at < keys && key >= seen.begin && key < seen.end;
-        weight[i] = there ? decoding::weigh_softmax(state, weight[i]).weight : 0;
+        weight[i] = there ? decoding::softmax_weight(state, weight[i]).weight : 0;
         const bool needed = !(weight[i] == 0);
         const unsigned mask = __ballot_sync(~0u, needed);
         if (needed) {
@@ -351,8 +351,8 @@ struct Attention {
   // Sums the listed rows of V, which are copied through the ring buffer of the worker, one unit of the list at a time.
   // Column 0 of operand B of the mma instruction contains the upper parts of the weights, column 4 the lower parts.
   template <int GROUPS>
-  __device__ void sum_listed(const StepLayer& l, int head, int group, const int64_t* list_at, const float* list_weight,
-                             int units, float (&sum)[GROUPS][4]) const {
+  __device__ void sum_listed(const FusedDecodeLayer& l, int head, int group, const int64_t* list_at,
+                             const float* list_weight, int units, float (&sum)[GROUPS][4]) const {
     constexpr int kRowBytes = GROUPS * 32, kBytes = kUnitKeys * kRowBytes, kStages = Scores::kRingBytes / kBytes;
     constexpr int kPiecesOfRow = 2 * GROUPS, kSwizzle = kPiecesOfRow < 8 ? 8 / kPiecesOfRow : 1;
     // Swizzled so that eight rows are in different banks.

@@ -1,5 +1,5 @@
-// PTX instructions of the kernels of a decode step: 64-bit words in the L2 cache (step_layers.cu), and a barrier for a
-// subset of the threads of a block.
+// PTX instructions of the kernels of a decode step: 64-bit words in the L2 cache (fused_decode_layers.cu), and a
+// barrier for a subset of the threads of a block.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -24,7 +24,7 @@ __device__ inline void let_others_write() {}  // called between two polls of a w
 // Barrier of THREADS threads of the block. All must call it at the same place of the program; with arrive_threads, some
 // of them may arrive elsewhere without waiting.
 template <int THREADS>
-__device__ void meet_threads() {
+__device__ void named_barrier() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
 }
 template <int THREADS>

@@ -1,12 +1,12 @@
-// The warp of a block that loads the weights (step_layers.cuh).
+// The warp of a block that loads the weights (fused_decode_layers.cuh).
 #pragma once
-#include "ops/cuda/step_layers.cuh"
+#include "ops/cuda/fused_decode_layers.cuh"
 
 namespace lazy::ops::cuda::step {
 
 // Prefetches the inputs of a layer other than matrices and keys to the L2 cache. Each block prefetches some of the
 // arrays.
-__device__ inline void ask_for_vectors(const Layers& s, const StepLayer& l) {
+__device__ inline void ask_for_vectors(const Layers& s, const FusedDecodeLayer& l) {
   const int heads = s.attention.heads, blocks = gridDim.x;
   const auto vector = [&](int n, const float* from, int count) {
     if (from && static_cast<int>(blockIdx.x) == n % blocks) kernels::cuda::prefetch_bytes(from, count / 4 * 16);
@@ -21,12 +21,12 @@ __device__ inline void ask_for_vectors(const Layers& s, const StepLayer& l) {
 
 // Loads all units of the block. Each lane loads one row.
 template <typename T, int D>
-__device__ void bring_weights(const Layers& s, Shared<D>& shared, char* ring) {
+__device__ void bring_weights(const Layers& s, StepShared<D>& shared, char* ring) {
   const int lane = threadIdx.x % 32, blocks = gridDim.x;
-  Slot slot;
+  RingSlot slot;
   for (int layer = 0; layer < s.count; ++layer) {
     if (lane == 0 && layer + 1 < s.count) ask_for_vectors(s, s.layers[layer + 1]);
-    for (const Kind kind : {Kind::heads, Kind::output, Kind::gate_up, Kind::down}) {
+    for (const MatrixKind kind : {MatrixKind::heads, MatrixKind::output, MatrixKind::gate_up, MatrixKind::down}) {
       const Matrix m = matrix_of(s, s.layers[layer], kind);
       const int rows = rows_of(kind), columns = columns_of(kind), pitch = pitch_of(kind);
       for (int first = first_unit(kind); first < m.units; first += kUnits * blocks) {

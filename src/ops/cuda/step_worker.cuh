@@ -1,10 +1,10 @@
-// A worker warp of step_layers.cu: products.
+// A worker warp of fused_decode_layers.cu: products.
 #pragma once
-#include "ops/cuda/step_layers.cuh"
+#include "ops/cuda/fused_decode_layers.cuh"
 
 namespace lazy::ops::cuda::step {
 
-__device__ inline void meet_workers() { meet_threads<kWorkerThreads>(); }
+__device__ inline void worker_barrier() { named_barrier<kWorkerThreads>(); }
 
 template <typename T, int D>
 struct Worker {
@@ -14,18 +14,18 @@ struct Worker {
                        kXAt = Scores::kRingBytes + kListBytes;
 
   const Layers& s;
-  Shared<D>& shared;
+  StepShared<D>& shared;
   const char* weights;  // the ring buffer of slots
   char* own;
   int warp, lane, g, c;  // lane = 4 g + c
-  Slot slot{};
+  RingSlot slot{};
   int room = 0;
 
   // Computes the product of the block's units with x. x is received as words with flag `flag`; each worker receives its
   // part of the inner dimension. If the matrix has halves, x is normalized. `stream`: the words to which the product is
   // added, or null. Calls finish(there, unit, r, y, before) for each element r of a unit, in a separate thread, with
   // the word of the stream. Whole warps call finish; `there` is false for threads without an element.
-  template <Kind KIND, typename Finish>
+  template <MatrixKind KIND, typename Finish>
   __device__ void multiply(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag, const Word* stream,
                            const Finish& finish) {
     constexpr bool kNorm = has_halves(KIND);
@@ -39,7 +39,7 @@ struct Worker {
       const bool there = own_unit < units;
       Word before[1] = {0};  // written by this thread or by others long ago: loaded without waiting
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
-      if (!taken) take<kNorm, KIND == Kind::down ? 3 : 1>(m, norm_weight, x, flag);
+      if (!taken) take<kNorm, KIND == MatrixKind::down ? 3 : 1>(m, norm_weight, x, flag);
       taken = true;
       __syncwarp();
       float sum[kUnits][4] = {};
@@ -66,7 +66,7 @@ struct Worker {
         const float square = sum_of_squares(chunks);
         if (lane == 0) to.squares[warp] = square;
       }
-      meet_workers();
+      worker_barrier();
       if (warp * 32 >= units * kRows) continue;
       float y = 0;
 #pragma unroll
@@ -119,8 +119,9 @@ struct Worker {
         auto* const to = reinterpret_cast<uint2*>(own + kXAt + 2 * (first + 128 * i));
         const uint2 v{data(got[i][0]), data(got[i][1])};
         if constexpr (NORM) {
-          float squares = 0;  // unused: the squares are added below, in the order of few_rows.cu
-          *to = {weigh_pair<T>(v.x, w[i].x, w[i].y, squares), weigh_pair<T>(v.y, w[i].z, w[i].w, squares)};
+          float squares = 0;  // unused: the squares are added below, in the order of skinny_gemm.cu
+          *to = {apply_norm_weight_pair<T>(v.x, w[i].x, w[i].y, squares),
+                 apply_norm_weight_pair<T>(v.y, w[i].z, w[i].w, squares)};
           to[numbers / 4] = v;
         } else {
           *to = v;
@@ -134,7 +135,7 @@ struct Worker {
     float square = 0;
 #pragma unroll 2
     for (int i = 0; i < chunks; ++i) {
-      weigh<T>(*reinterpret_cast<const uint4*>(x + i * kChunk * 2), {1, 1, 1, 1}, {1, 1, 1, 1}, square);
+      apply_norm_weight<T>(*reinterpret_cast<const uint4*>(x + i * kChunk * 2), {1, 1, 1, 1}, {1, 1, 1, 1}, square);
     }
     square += __shfl_xor_sync(~0u, square, 1);
     square += __shfl_xor_sync(~0u, square, 2);
@@ -143,7 +144,7 @@ struct Worker {
 
   // Computes this part's sums of UNITS units. The rows of a unit are rows of operand A of the mma instruction; all
   // columns of operand B contain x.
-  template <Kind KIND, int UNITS>
+  template <MatrixKind KIND, int UNITS>
   __device__ void add_units(const Matrix& m, float (&sum)[kUnits][4]) {
     constexpr int kRows = rows_of(KIND), kPitch = pitch_of(KIND), kEach = columns_of(KIND) / kColumnsAtOnce;
     const char* x = own + kXAt + c * 16;

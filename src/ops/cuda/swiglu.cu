@@ -13,11 +13,11 @@ constexpr int kThreads = 256;
 constexpr int kHeld = 2;  // vectors per tensor that a thread loads at once
 
 // Offsets in gate and up of vector `n` of a contiguous tensor whose rows have `vectors` vectors.
-struct Place {
+struct GateUpOffsets {
   int64_t gate, up;
 };
 template <int N>
-__device__ Place place(const Swiglu& a, unsigned n, unsigned vectors) {
+__device__ GateUpOffsets place(const Swiglu& a, unsigned n, unsigned vectors) {
   const unsigned row = n / vectors, column = (n - row * vectors) * N;
   return {row * a.gate_stride + column, row * a.up_stride + column};
 }
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Swiglu a, unsigned vec
   Bits<T, N> gate[kHeld], up[kHeld];
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {  // after the end, the last vector is computed again and not written
-    const Place at = place<N>(a, min(first + k * kThreads, total - 1), vectors);
+    const GateUpOffsets at = place<N>(a, min(first + k * kThreads, total - 1), vectors);
     gate[k] = load_once<T, N>(static_cast<const T*>(a.gate) + at.gate);
     up[k] = load_once<T, N>(static_cast<const T*>(a.up) + at.up);
   }
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) backward(const Swiglu a, unsigned ve
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
     const unsigned n = min(first + k * kThreads, total - 1);
-    const Place at = place<N>(a, n, vectors);
+    const GateUpOffsets at = place<N>(a, n, vectors);
     gate[k] = load_once<T, N>(static_cast<const T*>(a.gate) + at.gate);
     up[k] = load_once<T, N>(static_cast<const T*>(a.up) + at.up);
     d_y[k] = load_once<T, N>(static_cast<const T*>(a.d_y) + int64_t{n} * N);

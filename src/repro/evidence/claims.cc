@@ -27,7 +27,7 @@ const EvidenceBlock& known_block(ConfigSection& s, const std::string& key, const
   return protocol.block(name);
 }
 
-// Cells of a block.
+// Reads a list of cell names and checks that each is a cell of the block.
 Words cells_of(ConfigSection& s, const std::string& key, const std::string& block, const Protocol& protocol) {
   Words out = s.strings(key, {});
   for (const std::string& cell : out)
@@ -48,7 +48,7 @@ void need(const Words& list, const std::string& file, const std::string& section
 
 void need_pairs(ConfigSection& s, const char* key, const Words& over, const Words& under) {
   if (over.size() != under.size())
-    fail("config", "{}: {}: expected as many cells as over has ({}), found {}", s.where(key), key, over.size(),
+    fail("config", "{}: {}: expected the same number of cells as 'over' ({}), found {}", s.where(key), key, over.size(),
          under.size());
 }
 
@@ -99,7 +99,7 @@ EvidenceClaim read_claim(Config& config, const std::string& name, const Factoria
   if (!c.needs_measure.empty()) need(c.needs_cells, config.name(), name, "needs_cells");
   if (c.form == "effect") need(c.factors, config.name(), name, "factors");
   if (c.form == "effect" && c.block != design.block)
-    fail("config", "{}: block: expected the design's ({}), found {}", s.where("block"), design.block, c.block);
+    fail("config", "{}: block: expected the block of [design] ({}), found {}", s.where("block"), design.block, c.block);
   if (c.form != "effect") need(c.over, config.name(), name, "over");
   if (c.form == "ratio" || c.form == "difference") {
     need(c.under, config.name(), name, "under");
@@ -133,7 +133,8 @@ FactorialDesign read_design(Config& config, const Protocol& protocol) {
     }
     for (const auto& [other, signs] : d.signs) {
       if (other != cell && signs == d.signs[cell])
-        fail("config", "{}: {}: expected levels of its own, found those of {}", cells.where(cell), cell, other);
+        fail("config", "{}: {}: expected a unique combination of levels, found the levels of {}", cells.where(cell),
+             cell, other);
     }
   }
   if (d.signs.size() != size_t{1} << d.factors.size())
@@ -152,7 +153,7 @@ struct Side {
   RecordMeasure measure;
 };
 
-// A run's record, null if it has none, and its file.
+// The record of a run (nullptr if it has none) and the path of its file.
 struct Found {
   const Json* record;
   std::string file;
@@ -163,7 +164,7 @@ Found find_record(const std::string& block, const std::string& cell, int64_t see
   return {records.find(run), record_path(records.folder, run).string()};
 }
 
-// Values of cells for one seed; none when a cell has no record.
+// The values of all cells of a side for one seed; nullopt if a cell has no record.
 std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, const EvidenceRecords& records) {
   std::vector<double> out;
   for (const std::string& cell : side.cells) {
@@ -174,7 +175,7 @@ std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, con
   return out;
 }
 
-// `combine(values of every side)` for every seed of a block that is complete.
+// Calls `combine(values of every side)` for each seed whose records are complete, and returns the results.
 template <class Combine>
 std::vector<double> each_seed(const std::vector<Side>& sides, const Protocol& protocol, const EvidenceRecords& records,
                               Combine&& combine) {
@@ -204,13 +205,13 @@ Region region_of(const EvidenceClaim& c) { return c.side == "below" ? below(c.bo
 
 bool right_side(const EvidenceClaim& c, double value) { return c.side == "below" ? value < c.bound : value > c.bound; }
 
-// Whether a condition beyond the interval holds; nothing while records lack.
+// A condition of a claim in addition to its interval. `holds` is nullopt while records are missing.
 struct Condition {
   std::optional<bool> holds = true;
   std::string note;
 };
 
-// The difference in every pair of the other block has the sign of the claim's side.
+// Holds if every paired difference in sign_block has the sign of the claim's side.
 Condition sign_condition(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.sign_block.empty()) return {};
   const auto differences = each_seed({{c.sign_block, c.sign_over, c.measure}, {c.sign_block, c.sign_under, c.measure}},
@@ -227,10 +228,10 @@ Condition sign_condition(const EvidenceClaim& c, const Protocol& protocol, const
   return out;
 }
 
-// Least squares over the snapshots.
+// Least-squares slope of a measure against the number of tokens, over the snapshots of a run.
 double slope(const Json& record, const std::string& path, const std::string& file) {
   const Json& snapshots = record.contains("snapshots") ? record.at("snapshots") : Json::array();
-  if (snapshots.size() < 2) fail("repro", "{}: snapshots: expected two or more, found {}", file, snapshots.size());
+  if (snapshots.size() < 2) fail("repro", "{}: snapshots: expected at least 2, found {}", file, snapshots.size());
   std::vector<double> x, y;
   for (const Json& s : snapshots) {
     x.push_back(number_at(s, "tokens", file + ": snapshots"));
@@ -265,7 +266,8 @@ Condition slope_condition(const EvidenceClaim& c, const Protocol& protocol, cons
   return out;
 }
 
-// Whether the cells that have something to remove show it: false when the upper end of its interval is at or below 0.
+// Whether the baseline cells show an excess sink that could be removed. False if the upper end of the interval is at or
+// below 0.
 bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.needs_measure.empty()) return true;
   const UnitEstimate e = over_units(each_seed({{c.block, c.needs_cells, {c.needs_measure, ""}}}, protocol, records,
@@ -274,7 +276,7 @@ bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRe
   return !e.interval || e.interval->high > 0;
 }
 
-// Word and note, once the adjusted p is known.
+// Sets the verdict and its note after the adjusted p is known.
 void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
               const EvidenceRecords& records, ClaimVerdict& v) {
   const size_t seeds = v.effect.by_unit.size();
@@ -286,7 +288,7 @@ void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protoc
                        seeds == 1 ? "one seed" : fmt::format("{} seeds", seeds));
   if (!testable(c, protocol, records)) {
     v.verdict = Verdict::not_testable;
-    add_reason(v.note, "no excess sink above zero to remove");
+    add_reason(v.note, "the baseline shows no excess sink above zero");
   } else if (seeds == 0 && trained.decided && !trained.unmet.empty()) {
     v.verdict = Verdict::not_testable;
     add_reason(v.note, trained.unmet);
@@ -294,9 +296,9 @@ void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protoc
     const auto any = std::any_of(records.json.begin(), records.json.end(),
                                  [&](const auto& r) { return r.first.starts_with(c.block + "."); });
     v.verdict = Verdict::missing;
-    add_reason(v.note, any ? "no seed has every cell yet" : "no runs yet");
+    add_reason(v.note, any ? "no seed has a record for every cell yet" : "no runs yet");
   } else {
-    // A refutation needs no correction: the protocol's rule is the interval alone.
+    // A refutation needs no adjusted p: the protocol refutes a claim by its interval alone.
     const Rule rule{.region = region_of(c), .equal_within = c.equal_within, .corrected_refutation = false};
     const double p = v.adjusted.value_or(1);
     v.verdict = decide(v.effect, rule, p).verdict;
@@ -340,7 +342,7 @@ OrderedJsonField field_at(const Json& record, const std::string& path, const std
   return field;
 }
 
-// Sum and count of a number, or of the numbers of a list, of its lists, ...
+// Sum and count of a number, or of all numbers in a nested list.
 std::pair<double, size_t> sum_and_count(const OrderedJsonField& field) {
   if (!field.present() || !field.json().is_array()) {
     const double value = field.number();
@@ -456,8 +458,8 @@ std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Pr
         const OrderedJsonField top("repro", *record, file);
         const OrderedJsonField curve = top["training"]["validation"];
         const std::vector<double> x = curve["tokens"].numbers(), y = curve["loss"].numbers();
-        if (x.empty() || x.size() != y.size()) curve.wrong("as many losses as tokens, one or more");
-        // Linear between validations; the nearest end beyond them.
+        if (x.empty() || x.size() != y.size()) curve.wrong("at least one entry, and as many losses as tokens");
+        // Interpolates linearly between validations and uses the first or last value outside of their range.
         const auto above = static_cast<size_t>(std::lower_bound(x.begin(), x.end(), tokens) - x.begin());
         const size_t to = std::min(above, x.size() - 1), from = to == 0 || above == x.size() ? to : to - 1;
         const double share = from == to ? 0 : (tokens - x[from]) / (x[to] - x[from]);

@@ -1,5 +1,6 @@
-// The claims of the evidence as data (configs/evidence-claims.toml), and their verdicts from the records. The unit is
-// the seed: a claim gives one value a seed, which the judge of all recipes tests (judge.h).
+// The claims that the recorded runs test, as data (configs/evidence-claims.toml), and their verdicts from the records.
+// The statistical unit is the seed: a claim gives one value per seed, which the judge that all recipes share (judge.h)
+// tests.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,12 +14,12 @@
 
 namespace lazy::repro {
 
-// A path in a record, and one whose value is subtracted; empty: none.
+// `path` is the path of a number in a record. If `from` is not empty, the number at `from` is subtracted.
 struct RecordMeasure {
   std::string path, from;
 };
 
-// configs/evidence-claims.toml describes the keys.
+// The keys are described in configs/evidence-claims.toml.
 struct EvidenceClaim {
   std::string name, text, rule, paper, differs, block, under_block, form, side;
   bool primary = false;
@@ -29,21 +30,23 @@ struct EvidenceClaim {
   Words needs_cells, sign_over, sign_under, slope_cells;
 };
 
-// Two levels of each factor; signs are -1 (low) and 1 (high), by cell.
+// A two-level factorial design. `signs` maps a cell to one sign per factor: -1 for the low level and 1 for the high
+// level.
 struct FactorialDesign {
   std::string block;
   Words factors, low, high;
   std::map<std::string, std::vector<int>> signs;
 };
 
-// Cells of a block minus others over training.
+// The validation loss of the cells `over` minus the loss of the cells `under`, at several points of the training.
 struct HeadStart {
   std::string block;
   std::vector<double> tokens;
   Words over, under;
 };
 
-// Measures that have a value for each layer, of the mean of some cells beside that of others.
+// Measures with one value per layer, averaged over the cells `over` and compared with the average over the cells
+// `under`.
 struct ByLayer {
   std::string block;
   Words over, under;
@@ -52,20 +55,20 @@ struct ByLayer {
 
 struct EvidenceClaims {
   std::string parameters;
-  Words differs;  // from the paper, in all claims
-  Words pages;    // list items of Markdown: pages of other results
+  Words differs;  // differences from the paper that apply to all claims
+  Words pages;    // Markdown list items that link to pages with other results
   std::vector<EvidenceClaim> claims;
   FactorialDesign design;
   std::vector<std::pair<std::string, RecordMeasure>> effects;
   std::vector<HeadStart> head_starts;
-  ByLayer by_layer;  // no measures: none is shown
+  ByLayer by_layer;  // without measures the section is omitted
 };
 
-// Error names the place in `name`, and for an unknown key, cell or form the nearest known one.
+// An Error names the position in the file `name` and suggests the nearest known key, cell or form.
 EvidenceClaims read_claims(const std::string& text, const std::string& name, const Protocol& protocol);
 EvidenceClaims embedded_claims(const Protocol& protocol);
 
-// Records by id, BLOCK.CELL.seedK; runs without a record are absent.
+// Records by id (BLOCK.CELL.seedK). Runs without a record are absent.
 struct EvidenceRecords {
   std::map<std::string, Json> json;
   std::filesystem::path folder;
@@ -75,24 +78,26 @@ EvidenceRecords read_records(const std::filesystem::path& folder, const Protocol
 
 struct ClaimVerdict {
   Verdict verdict = Verdict::open;
-  std::string note;                // why, with scale, tokens and seeds
-  UnitEstimate effect;             // by_unit is empty without a complete seed
-  std::optional<double> adjusted;  // Holm-adjusted p; of a claim that is not primary, p itself
+  std::string note;                // the reason, with scale, tokens and seeds
+  UnitEstimate effect;             // by_unit is empty if no seed is complete
+  std::optional<double> adjusted;  // Holm-adjusted p; the unadjusted p for claims that are not primary
 };
-// One for each claim. Primary claims share one Holm correction, in which one without a p counts as p = 1.
+// Returns one verdict per claim. One Holm correction covers all primary claims; a primary claim without a p counts as p
+// = 1.
 std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Protocol& protocol,
                                        const EvidenceRecords& records);
 
-// A cell's side of an effect: the product of its signs of these factors.
+// The sign of a cell in an effect: the product of its signs over the given factors.
 int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Words& factors);
-// The contrast of some factors in the design, a value for every complete seed.
+// The contrast for an interaction of the given factors: one value per complete seed.
 std::vector<double> contrast(const FactorialDesign& design, const Words& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records);
-// The number at a path of a record, of a list the mean of its numbers; Error names file, field, expected and found.
+// The number at a path of a record; for a list, the mean of its numbers. An Error names the file, the field, the
+// expected value and the value found.
 double number_at(const Json& record, const std::string& path, const std::string& file);
-// One number an element of the list at a path, of a list in it the mean.
+// One number per element of the list at a path; an element that is itself a list is averaged.
 std::vector<double> numbers_at(const Json& record, const std::string& path, const std::string& file);
-// The paired mean difference of the validation curve at a number of tokens, by complete seed.
+// The mean paired difference of the validation curve after `tokens` training tokens, for each complete seed.
 std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
                                      const EvidenceRecords& records);
 

@@ -31,29 +31,28 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kTrained = 0.9;  // share of a run's time that its training takes at least
-// Seconds that a stopped training has for its last step and its checkpoint; a shorter rest is not worth a run.
+constexpr double kTrained = 0.9;  // lower bound on the fraction of a run's time spent in training
+// Seconds reserved for a stopped training to finish its step and write a checkpoint; minimum remaining time for
+// starting a run that must be interrupted.
 constexpr double kSaving = 15, kWorthSplitting = 60;
 
 void check_inputs(const EvidenceOptions& options) {
-  if (options.corpus.empty())
-    fail("repro", "evidence trains on a corpus of `lazy data prepare`: expected --corpus DIR, found none");
+  if (options.corpus.empty()) fail("repro", "training needs a corpus from `lazy data prepare`: pass --corpus DIR");
   if (!fs::exists(options.corpus / "corpus.json"))
-    fail("repro", "--corpus {}: expected a corpus of `lazy data prepare`, found {}", options.corpus.string(),
-         fs::exists(options.corpus) ? "no corpus.json" : "nothing");
+    fail("repro", "--corpus {}: expected a corpus from `lazy data prepare`, found {}", options.corpus.string(),
+         fs::exists(options.corpus) ? "no corpus.json" : "no such folder");
   if (options.data.empty())
-    fail("repro", "evidence measures WikiText and LAMBADA: expected --data DIR with their files, found none");
+    fail("repro", "the measurements need WikiText and LAMBADA: pass --data DIR with their files");
   for (const char* task : {"wikitext", "lambada_openai"})
-    eval::find_task_files(eval::find_task(task), options.data, false);  // an Error lists the names
+    eval::find_task_files(eval::find_task(task), options.data, false);  // throws an Error that lists the file names
   std::error_code error;
   fs::create_directories(options.records, error);
-  if (error)
-    fail("repro", "--records {}: expected a folder that can be written: {}", options.records.string(), error.message());
+  if (error) fail("repro", "--records {}: the folder is not writable: {}", options.records.string(), error.message());
   const fs::path probe = options.records / ".writable";
   try {
     write_file_atomic(probe, "");
   } catch (const Error& e) {
-    fail("repro", "--records {}: expected a folder that can be written: {}", options.records.string(), e.what());
+    fail("repro", "--records {}: the folder is not writable: {}", options.records.string(), e.what());
   }
   fs::remove(probe, error);
 }
@@ -77,7 +76,7 @@ Json snapshots(const Protocol& protocol, const train::TrainConfig& config, Evide
   return out;
 }
 
-// A top-level field a line: small differences between records stay small.
+// One top-level field per line, so that diffs between records are small.
 std::string text_of(const Json& record) {
   std::string text = "{\n";
   for (const auto& [key, value] : record.items())
@@ -100,7 +99,8 @@ Json record_of(const Finished& f, double training_seconds) {
   const Json facts = report::load_json(run / "run.json");
   Json curves = training_curves(run / "log.jsonl", f.protocol.curve_points);
   const double speed = curves.at("tokens_per_second").get<double>();
-  training_seconds = std::max(training_seconds, curves.at("seconds").get<double>());  // with the time before a resume
+  training_seconds =
+      std::max(training_seconds, curves.at("seconds").get<double>());  // includes the time before a resume
   Json record{{"format", kEvidenceFormat},
               {"protocol", {{"version", f.protocol.version}, {"fingerprint", f.protocol.fingerprint}}},
               {"block", f.run.block},
@@ -139,12 +139,13 @@ Json record_of(const Finished& f, double training_seconds) {
 
 void check_stop(const EvidenceRun& run) {
   if (!stop_requested()) return;
-  throw Interrupted(
-      fmt::format("repro: {} stopped by {}; the same command goes on", run.id(), stop_signal_name(stop_signal())),
-      stop_signal());
+  throw Interrupted(fmt::format("repro: {} stopped by {}; run the same command again to resume", run.id(),
+                                stop_signal_name(stop_signal())),
+                    stop_signal());
 }
 
-// The configuration of a run in its folder, whose name follows from everything that decides the training's numbers.
+// The configuration of a run in its own folder. The folder name contains a hash of everything that affects the numbers
+// of the training.
 train::TrainConfig config_in_folder(const Protocol& protocol, const EvidenceOptions& options, const EvidenceRun& run,
                                     const std::string& corpus) {
   const fs::path base = options.output / "evidence", configs = base / "configs";
@@ -156,7 +157,7 @@ train::TrainConfig config_in_folder(const Protocol& protocol, const EvidenceOpti
                     options.device);
 }
 
-// The share of a run's training that its newest checkpoint saves.
+// The fraction of a run's training steps that its newest checkpoint covers.
 double saved_share(const train::TrainConfig& config) {
   const auto steps = train::CheckpointStore(config.output / "checkpoints", 0).steps();
   return steps.empty() ? 0 : static_cast<double>(steps.back()) / static_cast<double>(config.steps);
@@ -170,7 +171,7 @@ Json run_one(const Protocol& protocol, const EvidenceOptions& options, const Evi
     train::train(config, /*resume=*/true);
     record = record_of({protocol, options, run, config, corpus}, seconds_since(begin));
   } catch (const Error&) {
-    check_stop(run);  // training and the measurements end with errors of their own
+    check_stop(run);  // on a stop, training and measurements throw other errors
     throw;
   }
   write_file_atomic(record_path(options.records, run), text_of(record));
@@ -179,7 +180,7 @@ Json run_one(const Protocol& protocol, const EvidenceOptions& options, const Evi
   return record;
 }
 
-// Asks this process to stop after so many seconds, as a signal would, unless it ends before.
+// Raises SIGUSR1 in this process after a number of seconds unless it is destroyed before.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -207,19 +208,19 @@ class Deadline {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false, passed_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // declared last because it uses the other members
 };
 
 }  // namespace
 
 EvidenceOutcome run_evidence(const Protocol& protocol, const EvidenceOptions& options) {
   const auto begin = Clock::now();
-  selected_runs(protocol, options.blocks, options.only);  // before anything is read
+  selected_runs(protocol, options.blocks, options.only);  // checks the names before reading any records
   check_inputs(options);
   const std::string corpus = corpus_fingerprint(options.corpus);
   std::vector<EvidenceState> all = all_states(protocol, options, corpus);
   const auto seconds_left = [&] { return options.seconds - seconds_since(begin); };
-  // A run whose checkpoint is there takes less.
+  // Whether a run fits into the remaining time; a run with a checkpoint needs less time.
   const auto fits = [&](const EvidenceState& s) {
     if (s.expected_seconds <= seconds_left()) return true;
     const double saved = saved_share(config_in_folder(protocol, options, s.run, corpus));
@@ -253,10 +254,10 @@ EvidenceOutcome run_evidence(const Protocol& protocol, const EvidenceOptions& op
     }
     if (!next) return outcome;
     check_stop(next->run);
-    log::info("{}: {} of {} recorded, about {} to train and measure{}{}", next->run.id(), outcome.recorded,
+    log::info("{}: {} of {} runs recorded; training and measuring takes about {}{}{}", next->run.id(), outcome.recorded,
               states.size(), human_seconds(next->expected_seconds),
-              next->expected_from_records ? "" : " (from the model's arithmetic)",
-              whole ? "" : fmt::format(", {} of it now", human_seconds(seconds_left())));
+              next->expected_from_records ? "" : " (estimated from the model's FLOPs)",
+              whole ? "" : fmt::format("; this call runs {} of it", human_seconds(seconds_left())));
     const auto own =
         std::find_if(all.begin(), all.end(), [&](const EvidenceState& s) { return s.run.id() == next->run.id(); });
     std::optional<Deadline> deadline;
@@ -264,7 +265,7 @@ EvidenceOutcome run_evidence(const Protocol& protocol, const EvidenceOptions& op
     try {
       own->record = run_one(protocol, options, own->run, config_in_folder(protocol, options, own->run, corpus), corpus);
       ++outcome.ran;
-      log::info("{}: recorded, {} of training, {} of measuring", own->run.id(),
+      log::info("{}: recorded; training took {}, measuring {}", own->run.id(),
                 human_seconds(own->record.at("seconds").at("training").get<double>()),
                 human_seconds(own->record.at("seconds").at("measuring").get<double>()));
     } catch (const Interrupted& e) {

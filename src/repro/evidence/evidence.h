@@ -1,7 +1,8 @@
-// `lazy repro evidence`: trains and measures the runs of the protocol that have no record yet, in pieces of time.
+// `lazy repro evidence`: trains and measures the runs of the protocol that have no record yet. The work can be split
+// over several calls.
 //
-//   RECORDS/BLOCK.CELL.seedK.json         the record of a finished run (record.h); nothing else of it is kept
-//   OUTPUT/evidence/BLOCK.CELL.seedK-KEY/ a run in progress: resumed from its checkpoint, removed once it is recorded
+//   RECORDS/BLOCK.CELL.seedK.json         the record of a finished run (record.h); no other output of the run is kept
+//   OUTPUT/evidence/BLOCK.CELL.seedK-KEY/ a run in progress: resumed from its checkpoint, removed after it is recorded
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,13 +13,14 @@
 namespace lazy::repro {
 
 struct EvidenceOutcome {
-  int64_t ran = 0, recorded = 0, waiting = 0;  // runs of this call; selected runs with a record; those that wait
-  std::vector<std::string> too_long, failed;   // left for want of time; ended with an error
-  std::string stopped;                         // the run that goes on the next time; empty: none
+  int64_t ran = 0, recorded = 0, waiting = 0;  // finished in this call; with a record; waiting for a condition
+  std::vector<std::string> too_long, failed;   // skipped because of the time limit; ended with an error
+  std::string stopped;                         // the run that the next call resumes; empty if none
 };
 
-// Error when the corpus, the benchmarks or the records folder cannot be used; Interrupted when a signal asked to stop,
-// with the training's state saved. A run that fails is left without record, and the next one begins.
+// Throws an Error if the corpus, the benchmark files or the records folder cannot be used. Throws Interrupted if a
+// signal requested a stop; the training state is saved first. If a run fails, it gets no record and the next run
+// starts.
 EvidenceOutcome run_evidence(const Protocol& protocol, const EvidenceOptions& options);
 
 }  // namespace lazy::repro

@@ -17,9 +17,9 @@ namespace lazy::repro {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 360;
-constexpr size_t kNeutral = 6;  // the grey of the series
+constexpr size_t kNeutral = 6;  // index of the gray series color
 
-// As the effects name it, or its place in the record.
+// The name that [effects] gives this measure, or else its path in the record.
 std::string measure_name(const RecordMeasure& m, const EvidenceClaims& claims) {
   for (const auto& [name, effect] : claims.effects)
     if (effect.path == m.path && effect.from == m.from) return name;
@@ -45,7 +45,7 @@ void add_rows(report::DotPlot& plot, const std::string& block, const Words& cell
   }
 }
 
-// The cells on the high side of an effect, or those on the low side.
+// The cells on the high side of an effect, or the cells on its low side.
 Words cells_of_effect(const FactorialDesign& design, const Words& factors, bool high) {
   Words out;
   for (const auto& [cell, signs] : design.signs) {
@@ -66,14 +66,14 @@ EvidenceFigure measure_by_cell(const EvidenceClaim& c, const EvidenceClaims& cla
   add_rows(plot, c.under_block, under, c.under_measure, 1, other ? ", other measure" : "", protocol, records);
   if (c.form == "bound") plot.reference = {c.bound, fmt::format("rule: {} {:g}", c.side, c.bound)};
   const std::string blocks = c.under_block == c.block ? c.block : c.block + " and " + c.under_block;
-  plot.label = fmt::format("{}: {} by cell of block {}, a mark a seed", c.text, plot.x_label, blocks);
+  plot.label = fmt::format("{}: {} by cell of block {}, one mark per seed", c.text, plot.x_label, blocks);
   if (other) plot.label += fmt::format("; other measure: {}", measure_name(c.under_measure, claims));
   const bool any = std::any_of(plot.rows.begin(), plot.rows.end(), [](const auto& row) { return !row.values.empty(); });
   return {"claim-" + c.name + ".svg", c.text,
           any ? report::svg_file(report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label) : "", ""};
 }
 
-// The axes' ranges from the curves, then the file.
+// Sets the axis ranges from the curves and draws the file.
 EvidenceFigure curves(const std::string& file, const std::string& title, const std::string& section,
                       report::Plot plot) {
   if (!report::fit_axes(plot)) return {file, title, "", section};
@@ -82,7 +82,7 @@ EvidenceFigure curves(const std::string& file, const std::string& title, const s
   return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), section};
 }
 
-// Colours are sides (0: the claim's own cells, 1: those beside), marks are seeds.
+// The color shows the side (0: the claim's cells, 1: the cells compared with), the mark shows the seed.
 report::Curve curve_of(size_t side, int64_t seed) {
   return {{}, "curve " + report::series_class(side), true, report::series_mark(static_cast<size_t>(seed - 1))};
 }
@@ -101,12 +101,12 @@ void over_tokens(report::Plot& plot) {
   plot.x_label = "tokens";
 }
 
-// A curve for each side and seed whose cells are all recorded: the mean over the cells.
+// One curve per side and seed: the mean over the cells of the side. A curve is drawn if all of its cells are recorded.
 EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std::string& path,
                             const Protocol& protocol, const EvidenceRecords& records) {
   report::Plot plot;
-  plot.label = fmt::format("{} by layer in block {}: mean over cells, a curve a seed; {} beside {}", name, l.block,
-                           fmt::join(l.over, ", "), fmt::join(l.under, ", "));
+  plot.label = fmt::format("{} by layer in block {}: mean over cells, one curve per seed; {} compared with {}", name,
+                           l.block, fmt::join(l.over, ", "), fmt::join(l.under, ", "));
   plot.y_label = name;
   plot.x_label = "layer";
   plot.x_ticks = report::Plot::XTicks::integers;
@@ -137,14 +137,14 @@ EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std
 EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, const EvidenceRecords& records) {
   constexpr int kPoints = 40;
   report::Plot plot;
-  plot.label = fmt::format("Head start: validation loss of {} minus {} in block {}, a curve a seed",
+  plot.label = fmt::format("Head start: validation loss of {} minus {} in block {}, one curve per seed",
                            fmt::join(h.over, ", "), fmt::join(h.under, ", "), h.block);
-  plot.y_label = "difference, nats a token";
+  plot.y_label = "difference, nats per token";
   over_tokens(plot);
   const auto all = static_cast<double>(protocol.block(h.block).tokens);
   std::map<int64_t, report::Curve> curves_of;  // by seed
   std::vector<int64_t> seeds;
-  for (int n = 2; n <= kPoints; ++n) {  // the first fortieth would set the axis
+  for (int n = 2; n <= kPoints; ++n) {  // the first fortieth would dominate the axis range
     const double tokens = all * n / kPoints;
     for (const auto& [seed, value] : head_start(h, tokens, protocol, records))
       curves_of.try_emplace(seed, curve_of(0, seed)).first->second.points.emplace_back(tokens, value);
@@ -162,7 +162,7 @@ EvidenceFigure over_training(const EvidenceClaim& c, const EvidenceClaims& claim
                              const EvidenceRecords& records) {
   report::Plot plot;
   plot.y_label = measure_name({"measures." + c.slope_measure, ""}, claims);
-  plot.label = fmt::format("{}: {} over training in block {}, a curve a run", c.text, plot.y_label, c.slope_block);
+  plot.label = fmt::format("{}: {} over training in block {}, one curve per run", c.text, plot.y_label, c.slope_block);
   over_tokens(plot);
   Words others = protocol.block(c.slope_block).cells;
   std::erase_if(others, [&](const std::string& cell) { return contains(c.slope_cells, cell); });

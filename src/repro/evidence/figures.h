@@ -1,4 +1,4 @@
-// Pictures of the evidence page, drawn from the records: a file each, beside the page.
+// Figures of the evidence page, drawn from the records. Each figure is an SVG file in the same folder as the page.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,13 +9,14 @@ namespace lazy::repro {
 
 struct EvidenceFigure {
   std::string file;   // "claim-sparsity.svg"
-  std::string title;  // on the page; the file's own label says what is drawn
+  std::string title;  // caption on the page; the label inside the SVG file describes the drawing
   std::string svg;
-  std::string section;  // of the page: a claim's name, "head-start", "by-layer"
+  std::string section;  // section of the page: a claim's name, "head-start" or "by-layer"
 };
 
-// For each claim its measure by cell and seed; the head start over training by seed; for a claim with a slope its
-// measure over the snapshots of its block; measures by layer. What has no record yet has no picture.
+// Draws four kinds of figures: the measure of each claim by cell and seed; the head start over training by seed; for
+// claims with a slope condition, the slope's measure over the snapshots of its block; and the measures by layer. A
+// figure without any recorded data is omitted.
 std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const Protocol& protocol,
                                              const EvidenceRecords& records);
 

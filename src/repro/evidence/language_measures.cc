@@ -1,4 +1,4 @@
-// Losses of the held-out split, of WikiText and LAMBADA, and by length and position.
+// Losses on the held-out split, WikiText and LAMBADA, and losses by length and position.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,13 +24,13 @@ std::vector<eval::Score> score_all(LanguageModel& model, const std::vector<eval:
   eval::ScoreOptions options;
   options.title = progress ? title : "";
   options.targets = true;
-  options.share_prefixes = false;  // windows share BOS alone
+  options.share_prefixes = false;  // windows have only BOS in common
   return eval::score(model, windows, options);
 }
 
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
-// Losses of texts that consist of several windows.
+// Losses of texts; one text can consist of several windows.
 struct TextLosses {
   std::vector<double> loss, tokens, words;  // [text]; nats
 };

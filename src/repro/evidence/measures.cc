@@ -28,7 +28,7 @@ LanguageModel load_on(const EvidenceInputs& inputs, const EvidenceSizes& sizes, 
   return model;
 }
 
-// Tokens of the validation split that sinks are measured on, without separators.
+// Tokens of the validation split on which sinks are measured, without separators.
 std::vector<int32_t> sink_text(const Tokenizer& tokenizer, const EvidenceInputs& inputs) {
   return sinks::corpus_source(tokenizer, inputs.corpus.string(), "validation").ids;
 }
@@ -37,7 +37,7 @@ std::vector<std::vector<int64_t>> probe_samples(const LanguageModel& model, cons
                                                 std::optional<int32_t> bos, int64_t count) {
   auto samples = sinks::spread_samples(ids, model.config().max_length, count, bos);
   if (samples.empty())
-    fail("repro", "the validation split: expected at least {} tokens, found {}", model.config().max_length, ids.size());
+    fail("repro", "validation split: expected at least {} tokens, found {}", model.config().max_length, ids.size());
   return samples;
 }
 

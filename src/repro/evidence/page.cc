@@ -16,7 +16,8 @@ namespace {
 
 using Rows = std::vector<Words>;
 
-// Of the table of runs. Losses are in nats a token; the post-hoc control is softmax's alone.
+// Columns of the table of runs: title and path in the record. Losses are in nats per token. Only softmax runs have the
+// post-hoc control.
 constexpr std::pair<const char*, const char*> kRunColumns[] = {
     {"held-out loss", "measures.heldout.loss"},
     {"WikiText, BOS", "measures.wikitext.bos_every_window.loss_per_token"},
@@ -49,7 +50,7 @@ std::string interval_text(const Json& e) {
 
 std::string seeds_text(const Json& e) { return e.is_null() ? "0" : e.at("seeds").dump(); }
 
-// Main effects first, then interactions of two factors, of three.
+// Sets of factors: single factors (main effects) first, then pairs (interactions), then larger sets.
 std::vector<Words> factor_sets(const Words& factors) {
   std::vector<Words> out;
   for (size_t size = 1; size <= factors.size(); ++size) {
@@ -78,7 +79,7 @@ std::string table(const std::string& title, const Rows& rows, std::string_view c
 
 Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records) {
   const auto find = [&](const EvidenceRun& run) { return records.find(run); };
-  int64_t left_out = 0;  // runs whose block's condition is decided against them
+  int64_t left_out = 0;  // runs excluded by the condition of their block
   for (const EvidenceRun& run : protocol.runs()) {
     const EvidenceBlock& block = protocol.block(run.block);
     if (records.find(run) || run.cell == block.condition) continue;
@@ -125,7 +126,7 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
     Json row = {{"run", run.id()}, {"exploratory", run.exploratory}, {"tokens", record->at("tokens")}};
     for (const auto& [name, path] : kRunColumns) {
       const Json found = at_path(*record, path, '.');
-      row[name] = found.is_number() ? found : Json();  // none: the post-hoc control of a model that is not softmax
+      row[name] = found.is_number() ? found : Json();  // missing: only softmax models have a post-hoc control
     }
     out["records"].push_back(std::move(row));
   }
@@ -135,26 +136,35 @@ Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const
 std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
                           const std::vector<EvidenceFigure>& figures) {
   const Json all = evidence_json(claims, protocol, records);
-  std::string page = fmt::format(
-      "# Results\n\n{} of {} runs are recorded{}; verdicts are for {} parameters only.\n", all.at("recorded").dump(),
-      all.at("runs").dump(),
-      all.at("left_out") == 0 ? ""
-                              : fmt::format(", {} are left out by their block's condition", all.at("left_out").dump()),
-      claims.parameters);
+  std::string page =
+      fmt::format("# Results\n\n{} of {} runs are recorded{}; the verdicts apply only to {} parameters.\n",
+                  all.at("recorded").dump(), all.at("runs").dump(),
+                  all.at("left_out") == 0
+                      ? ""
+                      : fmt::format(", {} are excluded by the condition of their block", all.at("left_out").dump()),
+                  claims.parameters);
   page += fmt::format(
-      "\nThe claims of the paper (arXiv 2601.00919), by a protocol that was fixed before the runs\n"
-      "([configs/evidence.toml](../../configs/evidence.toml); rules:\n"
-      "[configs/evidence-claims.toml](../../configs/evidence-claims.toml)). Below the paper's scale no verdict is one "
-      "on\nits models.\n\n"
-      "The unit is the seed, and cells of one seed are a pair. Intervals are 95 % Student's t over seeds; p is "
-      "two-sided,\nagainst the rule's bound, with one Holm correction over the {} rows of primary claims. A row "
-      "without a p counts as p = 1.\n\n"
-      "- *Reproduced*: the interval lies wholly on the rule's side, the adjusted p is below 0.05, and the rule's\n"
-      "  further conditions hold\n"
-      "- *Refuted*: the interval lies wholly on the other side\n"
-      "- *Open*: neither, or one seed, which has no interval\n"
-      "- *Not testable*: softmax shows no excess sink above zero, or too small a one for the block's condition\n"
-      "- *Missing*: no seed has every cell that the claim names\n",
+      "\n"
+      "This page tests the claims of the paper (arXiv 2601.00919) with a protocol that was fixed before the runs\n"
+      "([configs/evidence.toml](../../configs/evidence.toml)) and with the rules in\n"
+      "[configs/evidence-claims.toml](../../configs/evidence-claims.toml). The models are smaller than the paper's "
+      "models, so\n"
+      "the verdicts do not apply to the paper's models.\n"
+      "\n"
+      "The statistical unit is the seed; cells with the same seed are compared as pairs. Intervals are 95 % "
+      "confidence\n"
+      "intervals (Student's t) over seeds. p is two-sided and tests against the bound of the rule. One Holm correction "
+      "covers\n"
+      "the {} primary claims, in which a claim without a p counts as p = 1.\n"
+      "\n"
+      "- *Reproduced*: the whole interval is on the side that the rule names, the adjusted p is below 0.05, and the "
+      "further\n"
+      "  conditions of the rule hold\n"
+      "- *Refuted*: the whole interval is on the other side\n"
+      "- *Open*: none of the above, or only one seed, which has no interval\n"
+      "- *Not testable*: softmax shows no excess sink above zero, or one that is too small for the condition of the "
+      "block\n"
+      "- *Missing*: no seed has a record for every cell that the claim names\n",
       std::count_if(claims.claims.begin(), claims.claims.end(), [](const EvidenceClaim& c) { return c.primary; }));
   Rows rows{{"claim", "effect", "95 % interval", "seeds", "adjusted p", "verdict"}};
   for (const Json& c : all.at("claims")) {
@@ -165,14 +175,17 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
   }
   page += table("Claims", rows, "lrrrrl");
   if (!claims.differs.empty()) {
-    page += "\nWhat differs from the paper in all of them:\n\n";
+    page += "\nDifferences from the paper that apply to all claims:\n\n";
     for (const std::string& text : claims.differs) page += bullet(text);
   }
   if (!figures.empty()) {
     page +=
-        "\nPictures show a claim's measure by cell: a mark a seed (circle 1, square 2, triangle 3), a bar the 95 % "
-        "interval\nof its mean. Orange: cells over which the claim is made, blue: those they are compared with. A "
-        "dashed line: the\nrule.\n";
+        "\n"
+        "The figures show the measure of a claim by cell. A mark is one seed (circle 1, square 2, triangle 3); a bar "
+        "is the 95 %\n"
+        "interval of the mean. Orange: the cells that the claim is about. Blue: the cells that they are compared with. "
+        "The dashed\n"
+        "line is the bound of the rule.\n";
   }
   const auto add_figures = [&](const std::string& section) {
     for (const EvidenceFigure& f : figures)
@@ -198,16 +211,20 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
                     interval_text(e.at("effect")), seeds_text(e.at("effect"))});
   }
   page += table("Effects in block " + claims.design.block, rows, "llrrr");
-  page += "\nFrom low to high:";
+  page += "\nFactor levels from low to high:";
   for (size_t i = 0; i < claims.design.factors.size(); ++i) {
     page += fmt::format("{} {} {} to {}", i ? "," : "", claims.design.factors[i], claims.design.low[i],
                         claims.design.high[i]);
   }
   page += fmt::format(
-      ".\nA contrast is the sum of signs times values, divided by half the number of cells (a main\neffect: the mean "
-      "at "
-      "high minus the mean at low; an interaction of two: half the difference of the effects).\nA seed counts once all "
-      "{} cells are recorded. Exploratory, but for the primary claim's.\n",
+      ".\n"
+      "A contrast is the sum of sign times value over all cells, divided by half the number of cells. For a main "
+      "effect this is\n"
+      "the mean at the high level minus the mean at the low level; for an interaction of two factors it is half the "
+      "difference\n"
+      "between the effects. A seed counts when all {} cells are recorded. All effects except the primary claim's "
+      "effect are\n"
+      "exploratory.\n",
       claims.design.signs.size());
 
   rows = {{"block", "tokens", "difference, nats", "95 % interval", "seeds"}};
@@ -218,19 +235,20 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
   page += table("Head start", rows, "lrrrr");
   for (const HeadStart& h : claims.head_starts) {
     add_figures("head-start-" + h.block);
-    page += fmt::format("\nPaired difference of the validation curve in block {} ({} tokens a run):\n{}\nminus\n{}.\n",
-                        h.block, human_count(static_cast<double>(protocol.block(h.block).tokens)),
-                        fmt::join(h.over, ", "), fmt::join(h.under, ", "));
+    page += fmt::format(
+        "\nPaired difference of the validation loss in block {} ({} tokens per run): the mean over the "
+        "cells\n{}\nminus the mean over the cells\n{}.\n",
+        h.block, human_count(static_cast<double>(protocol.block(h.block).tokens)), fmt::join(h.over, ", "),
+        fmt::join(h.under, ", "));
   }
 
   const ByLayer& layers = claims.by_layer;
   if (!layers.measures.empty()) {
     page += "\n## By layer\n\n" +
-            wrapped(fmt::format(
-                "Mean over cells of block {}, a curve a seed whose cells are all recorded: orange {}; "
-                "blue {}. States and residual: 0 is before the first layer; weights: 0 is the first layer. Measures: "
-                "[repro.md](../repro.md).",
-                layers.block, fmt::join(layers.over, ", "), fmt::join(layers.under, ", "))) +
+            wrapped(fmt::format("Mean over the cells of block {}; one curve per seed for which all cells are recorded. "
+                                "Orange: {}. Blue: {}. For states and residual, index 0 is before the first layer; for "
+                                "weights, index 0 is the first layer. [repro.md](../repro.md) defines the measures.",
+                                layers.block, fmt::join(layers.over, ", "), fmt::join(layers.under, ", "))) +
             "\n";
     add_figures("by-layer");
   }
@@ -245,8 +263,9 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
   }
   page += table("Runs", rows, "lr");
   page +=
-      "\nLosses are in nats a token, sinks and densities are shares, with BOS first in every sample. Post-hoc: the\n"
-      "trained softmax model with ReLU(p - 1 / i) in place of its weights p.\n\n## Commands\n\n```\n"
+      "\nLosses are in nats per token. Sinks and densities are fractions, measured on samples that begin with BOS. "
+      "Post-hoc: the\n"
+      "trained softmax model with ReLU(p - 1 / i) instead of its weights p.\n\n## Commands\n\n```\n"
       "lazy repro evidence --corpus corpus --data data/eval       # the runs that have no record yet\n"
       "lazy repro evidence --report docs/results/README.md        # this page, from the records\n```\n";
   if (!claims.pages.empty()) page += "\n## Other results\n\n";

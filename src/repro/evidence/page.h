@@ -6,10 +6,10 @@
 
 namespace lazy::repro {
 
-// `figures`: those that stand beside the page.
+// `figures` are the figures whose files are in the same folder as the page.
 std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
                           const std::vector<EvidenceFigure>& figures);
-// The same numbers; null where a record, an interval or a p is missing.
+// The same numbers as JSON. A value is null if a record, an interval or a p is missing.
 Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records);
 
 }  // namespace lazy::repro

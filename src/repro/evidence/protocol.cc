@@ -15,10 +15,10 @@ namespace lazy::repro {
 
 namespace {
 
-constexpr int64_t kFirstSeed = 42;  // training.seed of seed 1, as in every recipe
+constexpr int64_t kFirstSeed = 42;  // value of training.seed for seed 1, equal in all recipes
 constexpr const char* kProtocolFile = "evidence.toml";
 
-// A list of whole numbers of at least `least`; increasing.
+// Reads a strictly increasing list of integers >= `least`.
 std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, const std::vector<int64_t>& fallback,
                                 int64_t least) {
   std::vector<int64_t> out;
@@ -75,7 +75,7 @@ EvidenceBlock read_block(Config& config, const std::string& name, const std::vec
     const std::string& cell = b.cells[i];
     if (std::find(b.cells.begin(), b.cells.begin() + static_cast<int64_t>(i), cell) !=
         b.cells.begin() + static_cast<int64_t>(i))
-      fail("config", "{}: {}.cells: expected each cell once, found '{}' twice", s.where("cells"), name, cell);
+      fail("config", "{}: {}.cells: expected each cell once, but '{}' is listed twice", s.where("cells"), name, cell);
     expect_known(s, "cells", cell, known_cells, "cells of [cells]");
   }
   for (const std::string& cell : b.exploratory)
@@ -107,7 +107,8 @@ Protocol read_protocol(const std::string& text, const std::string& name) {
   const std::vector<std::string> known = cells.keys();
   for (const std::string& block : blocks) {
     for (const EvidenceBlock& other : p.blocks) {
-      if (other.name == block) fail("config", "{}: blocks: expected each once, found '{}' twice", name, block);
+      if (other.name == block)
+        fail("config", "{}: blocks: expected each block once, but '{}' is listed twice", name, block);
     }
     p.blocks.push_back(read_block(config, block, known));
     for (const std::string& cell : p.blocks.back().cells) p.cells[cell] = read_overrides(cells, cell);
@@ -160,7 +161,7 @@ std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vect
   }
   for (size_t i = 0; i < only.size(); ++i) {
     if (!used[i])
-      fail("repro", "--only: expected CELL.seedK or BLOCK.CELL.seedK of a run{}, found '{}'{}",
+      fail("repro", "--only: expected a run{}, as CELL.seedK or BLOCK.CELL.seedK, found '{}'{}",
            blocks.empty() ? "" : fmt::format(" of block {}", fmt::join(blocks, ", ")), only[i],
            did_you_mean(only[i], names));
   }

@@ -23,51 +23,51 @@ struct EvidenceSizes {
 
 struct EvidenceBlock {
   std::string name, question;
-  std::vector<std::string> cells, exploratory;  // names of cells, in order; those of them that decide no claim
+  std::vector<std::string> cells, exploratory;  // cell names in order; the cells that decide no claim
   std::vector<int64_t> seeds;
   int64_t tokens = 0;
-  std::vector<std::string> overrides;  // of every cell of the block
-  int64_t snapshot_every = 0;          // tokens between two measurements within training; 0: none
-  // The other cells wait until this one's mean excess sink over `condition_seeds` seeds is above `condition_excess`.
-  // Empty: they do not wait.
+  std::vector<std::string> overrides;  // apply to every cell of the block
+  int64_t snapshot_every = 0;          // training tokens between two snapshots; 0: no snapshots
+  // The other cells of the block wait until the mean excess sink of this cell over `condition_seeds` seeds exceeds
+  // `condition_excess`. If this name is empty, the block has no condition.
   std::string condition;
   int64_t condition_seeds = 0;
   double condition_excess = 0;
 };
 
-// A training with its measurements, and one record.
+// One training with its measurements; it gives one record.
 struct EvidenceRun {
   std::string block, cell;
   int64_t seed = 1, tokens = 0, snapshot_every = 0;
   bool exploratory = false;
-  std::vector<std::string> overrides;  // of the protocol, the block, the cell and the seed; later ones win
+  std::vector<std::string> overrides;  // from protocol, block, cell and seed; later ones take precedence
 
   std::string name() const;  // "softmax.seed1", unique within a block
-  std::string id() const;    // "B.softmax.seed1": names the record
+  std::string id() const;    // "B.softmax.seed1": the name of the record
 };
 
 struct Protocol {
   int64_t version = 0;
-  std::string extends;  // a configuration of configs/
+  std::string extends;  // the base configuration in configs/
   std::vector<std::string> overrides;
   int64_t curve_points = 200, validation_tokens = 10'000'000;
   EvidenceSizes sizes;
   std::map<std::string, std::vector<std::string>> cells;
-  std::vector<EvidenceBlock> blocks;  // in the order of their runs
-  std::string fingerprint;            // of the text
+  std::vector<EvidenceBlock> blocks;  // in the order in which they run
+  std::string fingerprint;            // checksum of the protocol's text
 
-  // Block by block, seed by seed, cell by cell; the exploratory ones of all blocks follow.
+  // All runs, ordered by block, then seed, then cell. The exploratory runs of all blocks come last.
   std::vector<EvidenceRun> runs() const;
-  // Error suggests the nearest.
+  // Throws an Error for an unknown name and suggests the nearest block.
   const EvidenceBlock& block(const std::string& name) const;
 };
 
-// Error names the place in `name`, and for an unknown key, block or cell the nearest known one.
+// An Error names the position in the file `name` and suggests the nearest known key, block or cell.
 Protocol read_protocol(const std::string& text, const std::string& name);
 Protocol embedded_protocol();
 
-// The runs of `blocks` (all, if empty) that `only` names (all, if empty) as "CELL.seedK" or "BLOCK.CELL.seedK". Error
-// for a name that fits no run.
+// Selects runs. `blocks` lists block names, and `only` lists runs as "CELL.seedK" or "BLOCK.CELL.seedK"; an empty list
+// selects everything. Throws an Error for a name that matches no run.
 std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vector<std::string>& blocks,
                                        const std::vector<std::string>& only);
 

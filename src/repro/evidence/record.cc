@@ -23,14 +23,14 @@ constexpr const char* kAttentionMeasures[] = {"sink_ratio", "density", "released
 
 Json parsed(const std::string& text, const std::string& place, const char* what) {
   Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) fail("repro", "{}: expected {}, found no JSON", place, what);
+  if (json.is_discarded()) fail("repro", "{}: expected {}, found text that is not valid JSON", place, what);
   return json;
 }
 
 void expect(const OrderedJsonField& record, const std::string& field, const Json& expected) {
   const OrderedJsonField found = record[field];
   if (found.json() != expected)
-    fail("repro", "{}: expected {}, found {}; remove the file to run it again", found.place(), expected.dump(),
+    fail("repro", "{}: expected {}, found {}; delete the file to repeat the run", found.place(), expected.dump(),
          json_summary(found.json()));
 }
 
@@ -56,7 +56,7 @@ Json read_record(const fs::path& records, const Protocol& protocol, const Eviden
   expect(record, "seed", run.seed);
   expect(record, "overrides", run.overrides);
   if (!corpus_fingerprint.empty()) expect(record["corpus"], "fingerprint", corpus_fingerprint);
-  // What the analysis and the estimates of time rest on.
+  // Fields that the analysis and the time estimates require.
   record["device"].string();
   for (const char* field : {"training", "measuring"}) record["seconds"][field].number();
   record["tokens"].number();
@@ -72,7 +72,7 @@ Json training_curves(const fs::path& log, int64_t points) {
     ++number;
     if (!line.empty()) steps.push_back(parsed(line, fmt::format("{}:{}", log.string(), number), "a line of the log"));
   }
-  if (steps.empty()) fail("repro", "{}: expected a line a step, found none", log.string());
+  if (steps.empty()) fail("repro", "{}: expected one line per training step, found an empty file", log.string());
   Json out = {{"tokens", Json::array()}};
   std::vector<double> loss, norm, largest, speed;
   const auto count = static_cast<int64_t>(steps.size()), stretches = std::min(points, count);
@@ -130,7 +130,7 @@ std::string corpus_fingerprint(const fs::path& corpus) {
 
 namespace {
 
-// The excess sink at the longest T, with BOS as in training.
+// The excess sink at the largest T, measured with BOS if the model was trained with BOS.
 double excess_sink(const Protocol& protocol, const Json& record) {
   const Json& measures = record.at("measures");
   const bool bos = measures.at("heldout").at("bos_per_sequence").get<bool>();
@@ -155,11 +155,11 @@ BlockCondition block_condition(const Protocol& protocol, const EvidenceBlock& bl
     ++seeds;
   }
   if (seeds < block.condition_seeds)
-    return {fmt::format("waits for {} seeds of {}, found {}", block.condition_seeds, block.condition, seeds)};
+    return {fmt::format("waits for {} recorded seeds of {}, found {}", block.condition_seeds, block.condition, seeds)};
   excess /= static_cast<double>(seeds);
   if (excess > block.condition_excess) return {.decided = true};
-  return {fmt::format("the excess sink of {} is {:.2f} points, the block asks for more than {:.2f}", block.condition,
-                      100 * excess, 100 * block.condition_excess),
+  return {fmt::format("the excess sink of {} is {:.2f} percentage points, the block requires more than {:.2f}",
+                      block.condition, 100 * excess, 100 * block.condition_excess),
           true};
 }
 

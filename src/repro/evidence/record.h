@@ -1,10 +1,10 @@
-// The record of a run of `lazy repro evidence`: one JSON file, RECORDS/BLOCK.CELL.seedK.json, complete or absent. It
-// holds everything that later statistics need; the model is not kept.
+// The record of a run of `lazy repro evidence`: one JSON file, RECORDS/BLOCK.CELL.seedK.json, either complete or
+// absent. It contains everything that later statistics need; the trained model is deleted.
 //
-//   format, protocol, block, cell, seed, exploratory    what it is
+//   format, protocol, block, cell, seed, exploratory    identification
 //   overrides, configuration, model, parameters         what was trained
-//   tokens, tokens_per_step, steps, corpus, tokenizer   on what
-//   device, date, version, seconds, tokens_per_second   where, when and how fast
+//   tokens, tokens_per_step, steps, corpus, tokenizer   the training data
+//   device, date, version, seconds, tokens_per_second   where, when and how fast the run was trained
 //   training                                            curves, see training_curves
 //   measures, snapshots                                 see measures.h
 #pragma once
@@ -21,30 +21,31 @@ inline constexpr const char* kEvidenceFormat = "lazy.evidence/1";
 
 std::filesystem::path record_path(const std::filesystem::path& records, const EvidenceRun& run);
 
-// The record of a run, null where there is none. Error names file, field, expected and found when the file is damaged
-// or belongs to another run, protocol version or corpus (`corpus_fingerprint` empty: not compared).
+// Returns the record of a run, or null if it has none. Throws an Error that names the file, the field, the expected
+// value and the value found if the file is damaged or belongs to a different run, protocol version or corpus. An empty
+// `corpus_fingerprint` skips the comparison of the corpus.
 Json read_record(const std::filesystem::path& records, const Protocol& protocol, const EvidenceRun& run,
                  const std::string& corpus_fingerprint);
 
-// The curves of a run's log.jsonl, which has a line for every step:
-//   tokens, loss, gradient_norm, largest_gradient_norm   means (the largest: maxima) over at most `points` stretches
-//                                                        of steps; tokens: at the end of each
-//   validation {tokens, loss}                            fixed sequences of the validation split
-//   attention {tokens, sink_ratio, density, ...}         one batch of them
+// Extracts training curves from log.jsonl, which has one line per training step:
+//   tokens, loss, gradient_norm, largest_gradient_norm   means (the last: maxima) over at most `points` ranges of
+//                                                        steps; tokens: the number at the end of each range
+//   validation {tokens, loss}                            loss on fixed sequences of the validation split
+//   attention {tokens, sink_ratio, density, ...}         attention statistics on one batch of these sequences
 //   tokens_per_second                                    median over steps, without validation and checkpoints
-//   seconds                                              of running, with them
+//   seconds                                              run time, with validation and checkpoints
 Json training_curves(const std::filesystem::path& log, int64_t points);
 
-// What the records of a block's `condition` say of its other cells.
+// The state of a block's `condition` according to the records.
 struct BlockCondition {
-  std::string unmet;     // why they are not trained; empty: they are
-  bool decided = false;  // it does not wait for more records
+  std::string unmet;     // why the other cells are not trained; empty: they are trained
+  bool decided = false;  // further records cannot change the outcome
 };
-// find: a run's record, or null.
+// `find` returns the record of a run, or null.
 BlockCondition block_condition(const Protocol& protocol, const EvidenceBlock& block,
                                const std::function<const Json*(const EvidenceRun&)>& find);
 
-// Of the tokens of all shards, independent of their paths.
+// Fingerprint of the tokens of all shards. It does not depend on the paths of the files.
 std::string corpus_fingerprint(const std::filesystem::path& corpus);
 
 }  // namespace lazy::repro

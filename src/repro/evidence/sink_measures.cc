@@ -1,4 +1,4 @@
-// Sinks, hidden states, the weights of every key, and learned parameters.
+// Measures sinks, hidden states, the attention weights of every key, and learned parameters.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,14 +20,14 @@ namespace lazy::repro {
 
 namespace {
 
-// Tokens of a pass: with statistics, and with the weights of every key.
+// Maximum number of tokens per forward pass: with attention statistics, and (kProbePass) with the weights of every key.
 constexpr int64_t kPassCuda = 65536, kPassCpu = 4096, kProbePass = 4096;
-constexpr int64_t kLeavingKeys = 10;  // weight that leaves the first key may land on keys 2 to 10
-constexpr int64_t kListedKeys = 16;   // keys whose mean weight is listed
+constexpr int64_t kLeavingKeys = 10;  // next_keys sums the weight of keys 2 to 10
+constexpr int64_t kListedKeys = 16;   // number of keys whose mean weight is recorded
 
 using Samples = std::vector<std::vector<int64_t>>;
 
-// use(ids) for batches of samples of one length.
+// Calls use(ids) for batches of samples. All samples have equal length.
 template <typename Use>
 void over_batches(LanguageModel& model, const Samples& samples, int64_t pass_tokens, const Use& use) {
   const at::NoGradGuard no_grad;
@@ -45,7 +45,7 @@ void over_batches(LanguageModel& model, const Samples& samples, int64_t pass_tok
   }
 }
 
-// (rows, columns) float64.
+// A (rows, columns) tensor as nested float64 lists.
 std::vector<std::vector<double>> nested_rows(const at::Tensor& tensor) {
   const at::Tensor t = tensor.to(at::kCPU, at::kDouble).contiguous();
   std::vector<std::vector<double>> out;
@@ -81,7 +81,8 @@ Json collapse_json(const sinks::Collapse& collapse) {
       {"samples", collapse.result().front().size()}, {"cosine", rounded(cosine)}, {"effective_rank", rounded(rank)}};
 }
 
-// alpha_k counts the queries from k on; a key's weight is its share of all of them.
+// alpha_k is a mean over the queries from k on. A key's weight here is relative to all queries, so alpha_k is
+// multiplied by the fraction of queries that see key k.
 Json keys_json(const sinks::WeightMeasures::Result& weights) {
   const int64_t length = weights.alpha.size(2), last = std::min(kLeavingKeys, length);
   const at::Tensor share = at::arange(length, 0, -1, weights.alpha.options()) / static_cast<double>(length),
@@ -95,7 +96,8 @@ Json keys_json(const sinks::WeightMeasures::Result& weights) {
           {"entropy", rounded(nested_rows(weights.entropy))}};
 }
 
-// [first, last] of the ranges in which a curve over distances is kept: single ones up to 15, then growing by a quarter.
+// The ranges [first, last] of distances over which a bias curve is averaged: single distances up to 15, then ranges
+// whose width grows by a quarter.
 std::vector<std::pair<int64_t, int64_t>> distance_ranges(int64_t window) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < window;) {

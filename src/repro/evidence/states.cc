@@ -42,10 +42,10 @@ train::TrainConfig run_config(const Protocol& protocol, const EvidenceRun& run, 
 
 namespace {
 
-constexpr double kTextTokens = 1.6e6;          // of WikiText and LAMBADA, with and without BOS
-constexpr double kBetween = 5, kSpare = 1.05;  // seconds, and a share, that an expectation adds
+constexpr double kTextTokens = 1.6e6;          // tokens of WikiText and LAMBADA, with and without BOS
+constexpr double kBetween = 5, kSpare = 1.05;  // seconds and a factor added to every estimate
 
-// Seconds by the arithmetic of the model on the device's class.
+// Estimated seconds from the FLOPs of the model and the speed of the device class (CPU or GPU).
 double arithmetic_seconds(const Protocol& protocol, const EvidenceRun& run, const train::TrainConfig& config,
                           const std::string& device) {
   const auto source = speed_source(find_scale(device == "cpu" ? "tiny" : "small"), config.model);
@@ -66,13 +66,13 @@ double recorded_seconds(const Json& record) {
   return record.at("seconds").at("training").get<double>() + record.at("seconds").at("measuring").get<double>();
 }
 
-// Every run's expectation: its arithmetic times what the fastest recorded run of the device took over its own. A slower
-// one shared the device.
+// Sets the expected time of every run: the FLOPs estimate times the smallest ratio of recorded time to estimate on this
+// device. The smallest ratio is used because slower runs shared the device.
 void expect_seconds(const Protocol& protocol, const EvidenceOptions& options, std::vector<EvidenceState>& states) {
   const TemporaryFolder folder;
   write_configs(folder.path);
   const std::string here = device_name(options.device);
-  const bool unknown_gpu = here == "cuda";  // a plan on a machine without one: any GPU's records serve
+  const bool unknown_gpu = here == "cuda";  // planning on a machine without a GPU: use the records of any GPU
   std::map<std::string, double> arithmetic;
   double fastest = 0;
   for (const EvidenceState& s : states) {

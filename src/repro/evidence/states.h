@@ -1,5 +1,5 @@
-// The runs of `lazy repro evidence` before they run: what is recorded, what waits for another block's outcome, how long
-// each will take.
+// The state of each run of `lazy repro evidence` before it starts: whether it is recorded, whether it waits for the
+// outcome of a condition, and how long it will take.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,12 +13,12 @@
 namespace lazy::repro {
 
 struct EvidenceOptions {
-  std::filesystem::path corpus, data;  // data: WikiText and LAMBADA
+  std::filesystem::path corpus, data;  // data: folder with WikiText and LAMBADA
   std::filesystem::path records = "docs/results/evidence", output = "repro";
-  std::vector<std::string> blocks, only;  // empty: all
-  double seconds = 0;                     // no run begins that is expected to end later than this; 0: no limit
-  // With `seconds`: the first run that does not fit is begun all the same. It is stopped in time, as by a signal, and
-  // goes on from its checkpoint the next time. Needs install_stop_handlers.
+  std::vector<std::string> blocks, only;  // empty lists select everything
+  double seconds = 0;                     // time limit: runs expected to end later do not start; 0: no limit
+  // Used together with `seconds`: the first run that exceeds the time limit is started anyway. It is stopped at the
+  // limit as if by a signal, and the next call resumes it from its checkpoint. Requires install_stop_handlers.
   bool split = false;
   std::string device = "cpu";
   bool progress = true;
@@ -26,31 +26,32 @@ struct EvidenceOptions {
 
 struct EvidenceState {
   EvidenceRun run;
-  Json record;                         // null while there is none
-  std::string waits;                   // why it is not run now: the condition of its block; empty
-  double expected_seconds = 0;         // training and measuring
-  bool expected_from_records = false;  // else from the arithmetic of the model
+  Json record;                         // null if the run is not recorded
+  std::string waits;                   // the unmet condition of its block; empty if it can run
+  double expected_seconds = 0;         // expected time for training and measurements
+  bool expected_from_records = false;  // false: estimated from the model's FLOPs
 };
 
-// The selected runs, in order. Records of all runs of the protocol are read: Error for a damaged one. A corpus is not
-// needed.
+// Returns the states of the selected runs in order. The records of all runs of the protocol are read, and a damaged
+// record throws an Error. No corpus is needed.
 std::vector<EvidenceState> evidence_states(const Protocol& protocol, const EvidenceOptions& options);
 
-// All runs of the protocol: conditions and expectations rest on those that are not selected, too. Records are compared
-// with the corpus' fingerprint unless it is empty.
+// Returns the states of all runs of the protocol, because conditions and expected times also depend on runs that are
+// not selected. The corpus fingerprint is compared with the records unless it is empty.
 std::vector<EvidenceState> all_states(const Protocol& protocol, const EvidenceOptions& options,
                                       const std::string& corpus_fingerprint);
-// Brings expectations and conditions up to date with the records.
+// Updates the conditions and expected times from the records.
 void update_states(const Protocol& protocol, const EvidenceOptions& options, std::vector<EvidenceState>& all);
-// Those that options select, in order.
+// Returns the states that the options select, in order.
 std::vector<EvidenceState> selected_states(const Protocol& protocol, const EvidenceOptions& options,
                                            const std::vector<EvidenceState>& all);
 
-// The configuration of a run. The corpus and the output may not exist yet. `configs`: see train_config.
+// The training configuration of a run. The corpus and output folders do not need to exist yet. For `configs` see
+// train_config.
 train::TrainConfig run_config(const Protocol& protocol, const EvidenceRun& run, const std::filesystem::path& configs,
                               const std::filesystem::path& corpus, const std::filesystem::path& output,
                               const std::string& device);
-// As in records: the GPU's name, "cuda" if it is unknown, "cpu".
+// The device name as stored in records: the name of the GPU, "cuda" if it is unknown, or "cpu".
 std::string device_name(const std::string& device);
 
 }  // namespace lazy::repro

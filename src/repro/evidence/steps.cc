@@ -13,13 +13,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Everything that decides a training's numbers but the corpus and the device.
+// Everything that affects the numbers of a training except the corpus and the device.
 std::string identity(const train::TrainConfig& config) {
   return config.settings().dump() + config.model.to_json().dump();
 }
 
-// Without a speed: runs may have shared a GPU. Without the curve of validation losses: a run's are of other sequences
-// than a recipe's.
+// Omits the speed, because runs may have shared a GPU. Omits the curve of validation losses, because the runs of the
+// protocol validate on other sequences than recipes.
 Json trained(const Json& record) {
   return {{"tokens", record.at("tokens")},
           {"seconds", record.at("seconds").at("training")},
@@ -49,7 +49,7 @@ Json lengths(const Json& measured, const Json& settings) {
   return out;
 }
 
-// [layer][head][distance] from [layer][head][range].
+// Expands [layer][head][range] to [layer][head][distance].
 Json biases_by_distance(const Json& bias) {
   Json out = Json::array();
   for (const Json& layer : bias.at("bias")) {
@@ -73,7 +73,7 @@ Json learned(const Json& measured) {
   return out;
 }
 
-// Null: the record does not have it.
+// The values of a step according to the record of a run; null if the record does not contain them.
 Json values_of(const Step& step, const Json& record) {
   if (step.kind == StepKind::train) return trained(record);
   const Json& measures = record.at("measures");
@@ -87,7 +87,7 @@ Json values_of(const Step& step, const Json& record) {
     case StepKind::lengths:
       return lengths(measures.at("lengths"), step.settings);
     case StepKind::learned:
-      // The records have no trained ALiBi slopes: these come from the step's own results.
+      // Records do not contain trained ALiBi slopes; only a recorded step provides them.
       if (record.at("model").value("alibi_trainable", false)) return nullptr;
       return learned(measures.at("learned"));
     default:
@@ -100,7 +100,7 @@ double seconds_of(const Step& step, const Json& record) {
   return record.at("measures").at("seconds").value(name(step.kind), 0.0);
 }
 
-// `trainings`: their identities, which hold all settings of a training.
+// `trainings`: the identities of the trainings; an identity contains all settings of a training.
 std::string step_key(const std::string& kind, const Json& settings, const std::vector<std::string>& trainings) {
   std::string key = kind;
   if (kind != name(StepKind::train)) key += settings.dump();
@@ -108,7 +108,7 @@ std::string step_key(const std::string& kind, const Json& settings, const std::v
   return key;
 }
 
-// Ids of the trainings whose models a step makes or measures.
+// Ids of the trainings that a step runs or whose models it measures.
 std::vector<std::string> trainings_of(const Step& step) {
   return step.kind == StepKind::train ? std::vector{step.id} : measured_models(step);
 }
@@ -175,7 +175,7 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
   };
   for (const Step& planned : plan) {
     const Step step = with_choice(planned, values);
-    if (step.settings.contains("alternatives")) continue;  // not known yet which it is
+    if (step.settings.contains("alternatives")) continue;  // the trials have not selected an alternative yet
     if (step.kind == StepKind::train && given_folder(step).empty()) identities[step.id] = identity(step);
     std::vector<std::string> trainings;
     bool known = step.needs != "model" && step.needs != "domain";
@@ -189,7 +189,7 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
     const auto recorded = steps_.find(step_key(name(step.kind), step.settings, trainings));
     Json values = run == runs_.end() ? Json() : values_of(step, run->second.record);
     if (!values.is_null()) {
-      if (step.kind == StepKind::train && recorded != steps_.end())  // the model, trained again
+      if (step.kind == StepKind::train && recorded != steps_.end())  // a recorded step trained this model again
         values["validation"] = recorded->second.record.at("values").at("validation");
       const RecordedStep& r = run->second;
       out[step.id] = {r.run,

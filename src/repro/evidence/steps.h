@@ -1,6 +1,6 @@
-// Steps of recipes whose outcome is recorded. The records of `lazy repro evidence` hold a training with the
-// configuration and seed of a run, and what was measured of it. RECORDS/steps/NAME/record.json are steps of `lazy repro
-// RECIPE`, copied from OUTPUT/SCALE/steps.
+// Finds recorded results for steps of recipes. There are two sources. A record of `lazy repro evidence` contains the
+// configuration and seed of a training and its measurements. A file RECORDS/steps/NAME/record.json is a step of `lazy
+// repro RECIPE` that was copied from OUTPUT/SCALE/steps.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -16,31 +16,32 @@ struct RecordedStep {
   Json record;      // as record.json of a step
 };
 
-// What the record of a step says of its inputs: the settings of its trainings (its own or its model's, then those of
-// the models beside) and the corpus' fingerprint.
+// The inputs that a step's record must match: the settings of its trainings (its own or the trainings of its model,
+// then the trainings of the models measured in the same step) and the fingerprint of the corpus.
 Json recorded_inputs(const Step& step, const std::vector<Step>& plan, const std::filesystem::path& corpus);
 
-// Recorded runs and steps, with the configurations of their trainings.
+// Recorded runs and steps with the configurations of their trainings.
 class RecordedRuns {
  public:
-  // None where `records` is no folder. A corpus that is given and exists must be the records' own: others are left out.
-  // `configs`: see train_config; it must outlive this. Error for a damaged record.
+  // Loads nothing if `records` is not a folder. If a corpus is given and exists, records of a different corpus are
+  // ignored. For `configs` see train_config; the folder must outlive this object. Throws an Error for a damaged record.
   RecordedRuns(const std::filesystem::path& records, const std::filesystem::path& corpus,
                const std::filesystem::path& configs);
 
-  // By the steps' ids. Of a run serve: training, held-out loss, sinks, losses by length, learned offsets and biases (of
-  // a range of distances its mean). A step with other settings (a cache, other lengths) is not served, unless such a
-  // step is recorded. A training's curve of validation losses is a recorded step's, or missing: the runs have others.
-  // A step of a given model is not served.
+  // Returns the recorded results by step id. The record of a run provides: training, held-out loss, sinks, losses by
+  // length, learned offsets and biases (averaged over ranges of distances). A step with different settings (a streaming
+  // cache, other lengths) is only found if that step itself was recorded. The curve of validation losses of a training
+  // is taken from a recorded step or is missing, because the runs of the protocol validate on different sequences.
+  // Steps on a given model are never found.
   std::map<std::string, RecordedStep> steps(const std::vector<Step>& plan) const;
 
  private:
   std::string identity(const Step& training) const;
 
   std::filesystem::path corpus_, configs_;
-  // Whole records of runs, by everything that decides a training's numbers but corpus and device.
+  // Complete records of runs, keyed by everything that affects the numbers of a training except corpus and device.
   std::map<std::string, RecordedStep> runs_;
-  std::map<std::string, RecordedStep> steps_;  // by kind, settings and trainings
+  std::map<std::string, RecordedStep> steps_;  // keyed by kind, settings and trainings
 };
 
 }  // namespace lazy::repro

@@ -14,16 +14,16 @@
 
 namespace lazy::repro {
 
-// Attention to a fixed token at position k of every text and to the first position, of a model trained with that token
-// at that position.
+// Attention to a fixed token at position k of every text, and to the first position. The model was trained with this
+// token at this position.
 
 namespace {
 
-constexpr double kThreshold = 0.3;  // of Sink_k^0.3
+constexpr double kThreshold = 0.3;  // threshold of Sink_k^0.3
 
 struct Received {
   std::vector<double> first, masked;  // weight on the two positions, mean over layers, heads, queries after both
-  std::vector<double> sink_first, sink_masked;  // share of layers and heads whose alpha exceeds the threshold
+  std::vector<double> sink_first, sink_masked;  // fraction of heads whose alpha exceeds the threshold
   at::Tensor alpha;                             // (length), mean over layers, heads and texts
 };
 
@@ -61,7 +61,7 @@ Json mask_experiment(const ExperimentInputs& run) {
   if (position < 1 || position >= length)
     fail("repro", "mask: position: expected 1 to {}, found {}", length - 1, position);
   const auto fixed = load_tokenizer(run.settings.at("model").get<std::string>())->bos_id();
-  if (!fixed) fail("repro", "mask: the fixed token is BOS: the tokenizer has none");
+  if (!fixed) fail("repro", "mask: the experiment fixes the BOS token, but the tokenizer has none");
   LanguageModel model = experiment_model(run);
   auto texts = texts_without_bos(run, run.settings.at("texts").get<int64_t>(), length);
   for (auto& text : texts) text[static_cast<size_t>(position - 1)] = *fixed;
@@ -78,7 +78,7 @@ Json mask_experiment(const ExperimentInputs& run) {
           {"alpha", numbers_of(received.alpha)}};
 }
 
-// Natural text beside one token repeated: attention to the first position.
+// Attention to the first position on natural text and on a single repeated token.
 
 namespace {
 
@@ -113,7 +113,7 @@ Maps maps_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& te
 
 Json to_json(const Maps& maps) {
   Json out{{"sink", maps.sink}, {"map", Json::array()}};
-  // The first, the middle and the last layer are drawn.
+  // Only the maps of the first, the middle and the last layer are drawn.
   const size_t layers = maps.map.size();
   for (const size_t layer : {size_t{0}, layers / 2, layers - 1})
     out["map"].push_back({{"layer", layer}, {"weights", rows_of(maps.map[layer])}});
@@ -141,7 +141,7 @@ Json repetition_experiment(const ExperimentInputs& run) {
           {"repeated", to_json(maps_over(subject.model, repeated))}};
 }
 
-// Loss on long texts with all keys, with a sliding window alone, and with the window and the first four tokens.
+// Loss on long texts with all keys, with a sliding window, and with a sliding window plus the first four tokens.
 
 namespace {
 
@@ -151,7 +151,7 @@ constexpr int64_t kFirst = 4;
 
 Json streaming_experiment(const ExperimentInputs& run) {
   const auto texts = run.settings.at("texts").get<int64_t>(), times = run.settings.at("times").get<int64_t>();
-  // At most the training length as window; texts are several windows long.
+  // The window is at most the training length; texts are several windows long.
   const int64_t window = std::min(run.settings.at("window").get<int64_t>(), experiment_model(run).config().max_length),
                 length = times * window;
   ModelAndTexts subject = model_and_texts(run, texts, length + 1);
@@ -169,7 +169,7 @@ Json streaming_experiment(const ExperimentInputs& run) {
   for (const auto& [name, cache] : caches) {
     eval::ScoreOptions how{1, run.progress ? name : "", cache, /*targets=*/true};
     for (const eval::Score& score : eval::score(subject.model, windows, how)) {
-      // The first `window` tokens see the same keys with every cache and are not counted.
+      // The first `window` tokens see the same keys with every cache, so they are not counted.
       double sum = 0;
       for (int64_t n = window; n < length; ++n) sum -= score.targets[static_cast<size_t>(n)].log_likelihood;
       out[name].push_back(sum / static_cast<double>(length - window));

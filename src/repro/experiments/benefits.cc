@@ -1,4 +1,5 @@
-// What a model without sinks is good for: outliers of its activations, the loss that few bits and small caches add.
+// Practical benefits of a model without sinks: activation outliers, and the loss that low-bit quantization and small KV
+// caches add.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,8 +21,8 @@
 namespace lazy::repro {
 namespace {
 
-// Mean negative log-likelihood of a text's tokens from `first` on, a number a text. batch: texts at a time, as in
-// eval::ScoreOptions.
+// Mean negative log-likelihood of the tokens of each text, starting at token `first`; one number per text. `batch`:
+// texts per forward pass, see eval::ScoreOptions.
 std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
                            int64_t batch, const std::optional<StreamingCache>& cache = std::nullopt) {
   std::vector<eval::Window> windows;
@@ -39,7 +40,7 @@ std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<i
 
 }  // namespace
 
-// By place, the mean over layers of each text; by layer, the means over texts.
+// For each place in the model: the mean over layers for each text, and for each layer the mean over texts.
 Json outliers_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
@@ -85,7 +86,8 @@ Json quantization_experiment(const ExperimentInputs& run) {
     end_if_stopped("repro");
     LanguageModel model = experiment_model(run);
     model.quantize(Quantization::parse(format, "formats"));
-    // One text at a time: a scale of a whole tensor is a text's.
+    // Scores one text at a time, because a per-tensor quantization scale would otherwise depend on the other texts of a
+    // batch.
     out["formats"][format] = losses(model, plain.texts, /*first=*/0, /*batch=*/1);
   }
   return out;
@@ -95,8 +97,8 @@ namespace {
 
 double perplexity(const std::vector<double>& losses) { return std::exp(mean_of(losses)); }
 
-// By length: bytes of V in fp32 that decode reads for a token at the end of so many, in all layers, and their share of
-// the V that the cache holds. Means over texts and the last `decoded` tokens of each length.
+// For each length n: bytes of V in fp32, over all layers, that decode reads for a token at the end of n tokens, and
+// their fraction of the V in the cache. Means over texts and over the last `decoded` tokens of each length.
 Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts,
                  const std::vector<int64_t>& lengths, int64_t decoded, const std::optional<StreamingCache>& cache) {
   const at::NoGradGuard no_grad;
@@ -130,8 +132,8 @@ Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& 
 
 }  // namespace
 
-// Losses beyond the first `counted_from` tokens, the same for every cache, the bytes that each keeps, and those of V
-// that decode reads: on a CPU, in fp32.
+// For each cache: the loss on the tokens after the first `counted_from` (the same tokens for every cache), the bytes
+// that the cache stores, and the bytes of V that decode reads. The reads are measured on a CPU in fp32.
 Json cache_experiment(const ExperimentInputs& run) {
   const auto length = run.settings.at("length").get<int64_t>(), from = run.settings.at("counted_from").get<int64_t>(),
              decoded = run.settings.at("decoded").get<int64_t>();
@@ -140,8 +142,8 @@ Json cache_experiment(const ExperimentInputs& run) {
   bool fits = decoded > 0 && !lengths.empty() && lengths.back() <= length;
   for (const int64_t at : lengths) fits &= at >= least, least = at + decoded;
   if (!fits)
-    fail("repro", "cache: read_at: expected lengths to {}, each at least decoded ({}) above the one before, found {}",
-         length, decoded, run.settings.at("read_at").dump());
+    fail("repro", "cache: read_at: expected lengths up to {} in steps of at least 'decoded' ({}), found {}", length,
+         decoded, run.settings.at("read_at").dump());
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length + 1);
   ExperimentInputs on_cpu = run;
   on_cpu.device = "cpu";

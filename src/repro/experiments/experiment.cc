@@ -40,7 +40,7 @@ const std::map<std::string, KnownExperiment>& known_experiments() {
 const KnownExperiment& known_experiment(const Json& settings) {
   const auto name = settings.at("study").get<std::string>();
   const auto found = known_experiments().find(name);
-  if (found == known_experiments().end()) fail("repro", "no experiment '{}'", name);
+  if (found == known_experiments().end()) fail("repro", "unknown experiment '{}'", name);
   return found->second;
 }
 
@@ -53,8 +53,7 @@ std::vector<std::vector<int64_t>> spread_texts(const ExperimentInputs& run, cons
     auto paths = run.settings.at("text").get<std::vector<std::string>>();
     if (paths.empty()) paths = demo_text();
     if (paths.empty())
-      fail("repro",
-           "nothing to read: expected --text FILE or FOLDER (the built-in text, Perl's manual, is not installed)");
+      fail("repro", "no input text: pass --text FILE or FOLDER (the default text, Perl's manual, is not installed)");
     ids = text_tokens(paths, tokenizer);
   }
   auto out = sinks::spread_samples(ids, length, texts, bos);

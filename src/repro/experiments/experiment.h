@@ -1,5 +1,6 @@
-// Experiments of recipes: on a model folder that the user gives, on a model that the plan trained, or on a toy model
-// that the experiment trains. Settings in, numbers out as JSON; a step of kind `experiment` runs one.
+// Experiments of recipes. An experiment runs on a model folder that the user gives, on a model that the plan trained,
+// or on a toy model that the experiment trains itself. It receives settings and returns numbers as JSON. A step of kind
+// `experiment` runs one experiment.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,17 +13,17 @@
 namespace lazy::repro {
 
 struct ExperimentInputs {
-  Json settings;  // "study": the experiment's name; "model", "text" or "corpus": its inputs
+  Json settings;  // "study" names the experiment; "model", "text" and "corpus" are inputs
   std::string device = "cpu";
   bool progress = true;
 };
 
-// Error for an unknown name.
+// Throws an Error if settings' "study" is not a known experiment.
 Json run_experiment(const ExperimentInputs& run);
 // Approximate duration in seconds on two CPU cores with a model of 124M parameters.
 double experiment_seconds(const Json& settings);
 
-// gpt2.cc: what makes the sink in models with learned positions and query biases.
+// gpt2.cc: causes of the sink in models with learned positions and query biases.
 Json gamma_experiment(const ExperimentInputs& run);
 Json delta_experiment(const ExperimentInputs& run);
 Json positions_experiment(const ExperimentInputs& run);
@@ -31,33 +32,35 @@ Json interventions_experiment(const ExperimentInputs& run);
 Json mask_experiment(const ExperimentInputs& run);
 Json repetition_experiment(const ExperimentInputs& run);
 Json streaming_experiment(const ExperimentInputs& run);
-// latency.cc: a trained Lazy model's time, with and without its second pass and its sparsity; the time of a training
-// step and of decoding, a trained model and those beside it in turn.
+// latency.cc: model_latency measures the time of a trained Lazy model with and without its second pass and its
+// sparsity. speed measures the time of a training step and of decoding for a trained model and its comparison models in
+// turn.
 Json model_latency_experiment(const ExperimentInputs& run);
 Json speed_experiment(const ExperimentInputs& run);
 // vectors.cc: norms and variances by position.
 Json vectors_experiment(const ExperimentInputs& run);
 Json spread_experiment(const ExperimentInputs& run);
-// benefits.cc: outliers, and the loss that few bits and small caches add.
+// benefits.cc: activation outliers, and the loss added by low-bit quantization and by small KV caches.
 Json outliers_experiment(const ExperimentInputs& run);
 Json quantization_experiment(const ExperimentInputs& run);
 Json cache_experiment(const ExperimentInputs& run);
-// toy.cc, trigger.cc: a one-layer model trained on synthetic tokens; a head trained on synthetic vectors.
+// toy.cc, trigger.cc: a one-layer model trained on synthetic tokens, and an attention head trained on synthetic
+// vectors.
 Json toy_experiment(const ExperimentInputs& run);
 Json trigger_experiment(const ExperimentInputs& run);
 
-// Shared by experiments: the model on its device, and texts of equal length that begin with BOS if the vocabulary has
-// one.
+// Shared by experiments: the model on its device, and texts of equal length. The texts begin with BOS if the vocabulary
+// has a BOS token.
 struct ModelAndTexts {
   LanguageModel model;
   std::vector<std::vector<int64_t>> texts;
   bool bos = false;
 };
 ModelAndTexts model_and_texts(const ExperimentInputs& run, int64_t texts, int64_t length);
-// The texts alone, without BOS.
+// Only the texts, without BOS.
 std::vector<std::vector<int64_t>> texts_without_bos(const ExperimentInputs& run, int64_t texts, int64_t length);
 LanguageModel experiment_model(const ExperimentInputs& run);
-// The numbers of a tensor of one or two dimensions.
+// The numbers of a tensor with one dimension (numbers_of) or two dimensions (rows_of).
 std::vector<double> numbers_of(const at::Tensor& tensor);
 std::vector<std::vector<double>> rows_of(const at::Tensor& tensor);
 

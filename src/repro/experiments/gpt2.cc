@@ -1,5 +1,5 @@
-// Experiments on models with learned positions and query biases (GPT-2): gamma and EPE from the weights alone, Delta on
-// texts, interventions.
+// Experiments on models with learned positions and query biases (GPT-2): gamma and EPE (the effective positional
+// encoding) computed from the weights alone, Delta measured on texts, and interventions.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@
 
 namespace lazy::repro {
 
-// |gamma| of every layer, from the weights alone: at the coordinates where EPE_1 is largest, and over all of them.
+// |gamma| of every layer from the weights alone: its mean and standard deviation over all coordinates, and its value at
+// each.
 
 Json gamma_experiment(const ExperimentInputs& run) {
   LanguageModel model = experiment_model(run);
@@ -27,7 +28,7 @@ Json gamma_experiment(const ExperimentInputs& run) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   Json out{{"layers", config.num_layers}, {"hidden_size", config.hidden_size}, {"heads", config.attention.num_heads}};
-  // The largest coordinates of EPE_1, by each definition.
+  // The coordinates at which |EPE_1| is largest, for each definition of EPE.
   for (const auto variant : sinks::kEffectivePositionVariants) {
     const at::Tensor first = sinks::effective_positions(model, variant)[0].to(at::kCPU);
     const at::Tensor order =
@@ -50,7 +51,7 @@ Json gamma_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Effective positional encodings and how W_k EPE_j aligns with the query bias, from the weights alone.
+// Effective positional encodings (EPE), and how well W_k EPE_j aligns with the query bias, from the weights alone.
 
 Json positions_experiment(const ExperimentInputs& run) {
   LanguageModel model = experiment_model(run);
@@ -78,7 +79,7 @@ Json positions_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Delta_j = gamma . x_j on natural texts: of the first position against all others, layer by layer.
+// Delta_j = gamma . x_j on natural texts: the first position compared with all other positions, layer by layer.
 
 namespace {
 
@@ -101,7 +102,7 @@ Json delta_experiment(const ExperimentInputs& run) {
   const at::Tensor epe = sinks::effective_positions(model, sinks::EffectivePositions::literal);
   std::vector<std::vector<at::Tensor>> delta(static_cast<size_t>(layers));  // [layer][text], (length, heads)
   std::vector<std::vector<double>> first_input(static_cast<size_t>(layers)),
-      rest(static_cast<size_t>(layers));  // cosines with b_Q
+      rest(static_cast<size_t>(layers));  // cosine similarities with b_Q
   ActivationHooks probes;
   probes.read("layers.*.attention.input", [&](const std::string& name, const at::Tensor& x) {
     const int64_t layer = sinks::layer_of(name);
@@ -148,18 +149,18 @@ Json delta_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Attention to the first position under five interventions and their controls, in all layers at once and one layer at a
-// time.
+// Attention to the first position under five interventions and their controls, applied to all layers at once and to one
+// layer at a time.
 
 namespace {
 
 constexpr int64_t kMapLength = 32;
 
-// Attention to the first and second position under one condition, mean over heads and over later queries.
+// Attention to the first and second position under one condition: mean over heads and over later queries.
 struct Attention {
   std::vector<std::vector<double>> first, second;  // [text][layer]
   std::vector<std::vector<double>>
-      sink;                     // [text][layer], share of heads whose mean weight on the first key exceeds 0.3
+      sink;                     // [text][layer], fraction of heads with a mean weight on the first key above 0.3
   std::vector<at::Tensor> map;  // [layer], mean over heads and texts
 };
 
@@ -199,7 +200,7 @@ Json to_json(const Attention& a) {
   return out;
 }
 
-// Sets columns of W_k, or b_Q, of a layer to zero.
+// Set columns of W_k, or the query bias b_Q, of a layer to zero.
 void zero_key_columns(sinks::ScopedWeightEdits& edits, const LanguageModel& model, int64_t layer,
                       const std::vector<int64_t>& columns) {
   const at::Tensor& k = model.projections(layer).k;
@@ -218,7 +219,7 @@ Attention with_weights(ModelAndTexts& subject, int64_t first, int64_t last, size
   return attention_under(subject, {}, texts, with_map);
 }
 
-// The attention to the first position in one layer alone.
+// The attention to the first position in a single layer, one value per text.
 std::vector<double> in_layer(const Attention& a, int64_t layer) {
   std::vector<double> out;
   for (const auto& text : a.first) out.push_back(text[static_cast<size_t>(layer)]);
@@ -235,7 +236,7 @@ Json interventions_experiment(const ExperimentInputs& run) {
   const int64_t layers = model.config().num_layers, width = model.config().hidden_size;
   const size_t texts = subject.texts.size(), few = std::min(texts, s.at("few_texts").get<size_t>());
   const auto pairs = s.at("random_pairs").get<int64_t>();
-  // The coordinates at which EPE_1 is massive, and pairs of others that are not among its largest.
+  // The two coordinates at which |EPE_1| is largest; the control edits random pairs outside of its largest coordinates.
   const at::Tensor order = sinks::effective_positions(model, sinks::EffectivePositions::literal)[0]
                                .abs()
                                .argsort(0, /*descending=*/true)
@@ -270,7 +271,7 @@ Json interventions_experiment(const ExperimentInputs& run) {
   Random random(1);
   Json control = Json::array();
   for (int64_t n = 0; n < pairs; ++n) {
-    // Outside the ten largest coordinates of EPE_1, or the largest two of a narrow model.
+    // Excludes the ten largest coordinates of EPE_1, or the largest quarter if that is fewer.
     const int64_t top = std::min<int64_t>(10, width / 4);
     std::vector<int64_t> pair;
     while (pair.size() < 2) {
@@ -286,7 +287,7 @@ Json interventions_experiment(const ExperimentInputs& run) {
     tick();
   }
   out["control"] = control;
-  // One layer at a time: attention in the changed layer itself.
+  // One layer at a time: records the attention in the changed layer only.
   for (int64_t layer = 0; layer < layers; ++layer) {
     const auto one = [&](const char* name, const Attention& a) {
       out["single"][name].push_back(in_layer(a, layer));

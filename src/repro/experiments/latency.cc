@@ -1,5 +1,5 @@
-// Time and liveness of trained models by context length, on held-out text: prefill and decode of the whole model, and
-// the calls of attention alone on the queries, keys and values of that text.
+// Time and fraction of alive keys of trained models by context length on held-out text: prefill and decode of the whole
+// model, and only its attention operator on the queries, keys and values of this text.
 #include "repro/experiments/latency.h"
 
 #include <ATen/ATen.h>
@@ -68,9 +68,9 @@ namespace {
 using Doubles = std::vector<double>;
 
 struct Sizes {
-  int64_t texts, rounds;  // rounds for each text
-  int64_t decoded;        // tokens decoded one after another
-  int64_t batch;          // sequences that decode at once, copies of the text
+  int64_t texts, rounds;  // rounds: repetitions per text
+  int64_t decoded;        // tokens decoded sequentially
+  int64_t batch;          // sequences decoded in one batch; copies of the same text
 };
 
 double milliseconds(at::Device device, const std::function<void()>& work) {
@@ -84,7 +84,7 @@ double milliseconds(at::Device device, const std::function<void()>& work) {
   return 1e3 * seconds_since(begin);
 }
 
-// Queries, keys and values of every layer, as the operator receives them.
+// The queries, keys and values of every layer that the attention operator receives.
 struct AttentionInputs {
   std::vector<at::Tensor> q, k, v;  // [layer] (batch, length, heads, head_dim)
 };
@@ -102,13 +102,13 @@ AttentionInputs prefill_inputs(LanguageModel& model, const at::Tensor& ids) {
   return out;
 }
 
-// Logits after the last token.
+// The logits after the last token.
 at::Tensor next_logits(LanguageModel& model, const at::Tensor& ids, KVCache& cache) {
   const at::Tensor hidden = model.forward(ids, {.cache = &cache}).hidden;
   return model.logits(hidden.select(1, hidden.size(1) - 1));
 }
 
-// The cache after `ids` (1, length), for `batch` copies of the text, with room for `more` tokens.
+// The KV cache after `ids` (1, length), expanded to `batch` copies of the text, with capacity for `more` tokens.
 KVCache filled_cache(LanguageModel& model, const at::Tensor& ids, int64_t batch, int64_t more) {
   KVCache cache;
   next_logits(model, ids, cache);
@@ -122,10 +122,13 @@ KVCache filled_cache(LanguageModel& model, const at::Tensor& ids, int64_t batch,
   return cache;
 }
 
-// The shared storage behind a copy's length is written again by every decoding from here.
+// Decodes `tokens` from a copy of the cache. The copies share storage: every call overwrites the entries after the
+// initial length.
 void decode_all(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   for (int64_t n = 0; n < tokens.size(1); ++n)
-    next_logits(model, tokens.narrow(1, n, 1), cache).argmax(-1).to(at::kCPU);  // a sampler waits for every token
+    next_logits(model, tokens.narrow(1, n, 1), cache)
+        .argmax(-1)
+        .to(at::kCPU);  // synchronizes after every token, like a sampler
 }
 
 double alive_in_prefill(LanguageModel& model, const at::Tensor& ids) {
@@ -136,7 +139,7 @@ double alive_in_prefill(LanguageModel& model, const at::Tensor& ids) {
   return sinks::mean(sum.result().alive_fraction);
 }
 
-// Mean over the decoded tokens, layers and heads.
+// Mean fraction of alive keys over the decoded tokens, layers and heads.
 double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   const auto windows = sinks::layer_windows(model.config());
   ForwardOptions options;
@@ -153,9 +156,9 @@ double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& to
   return sum / static_cast<double>(tokens.size(1));
 }
 
-// What is measured of a variant at a length, over texts and rounds.
+// The measurements of one variant at one length, over texts and rounds.
 struct Found {
-  Doubles prefill, decode, attention_prefill, attention_decode, train;  // ms; decode: a token
+  Doubles prefill, decode, attention_prefill, attention_decode, train;  // in ms; decode: per token
   Doubles alive_prefill, alive_decode;
 };
 
@@ -173,22 +176,23 @@ Json to_json(const Found& f) {
           {"alive_decode", mean_of(f.alive_decode)}};
 }
 
-// The forms of a model that latency_variants makes.
+// The number of variants of one model that latency_variants returns.
 constexpr size_t kForms = 3;
 
 struct Timer {
   std::vector<LatencyVariant>& variants;
   const Sizes& sizes;
   std::vector<Found>& found;  // [variant]
-  // The first variants are forms of one model. They share the attention's inputs and the cache of the first: of the
-  // others only the times are of interest.
+  // The first `forms` variants derive from one model. Their attention runs on the inputs and the KV cache of the first
+  // variant, because only their times are compared.
   size_t forms = 1;
 
   size_t source(size_t v) const { return v < forms ? 0 : v; }
 
   LanguageModel& model(size_t v) const { return variants[v].model; }
-  // One run of every variant's work that is not counted, then rounds in which each runs once, begun by another one
-  // every time, so that a slowdown of the machine meets all of them. The time of a work is divided by `each`.
+  // Runs the work of every variant once as a warm-up, then in rounds. In each round every variant runs once, and each
+  // round starts with a different variant, so that a slowdown of the machine affects all of them. The time is divided
+  // by `each`.
   void time(Doubles Found::*where, int64_t each, const std::function<void(size_t)>& work) const {
     for (size_t v = 0; v < variants.size(); ++v) work(v);
     for (int64_t round = 0; round < sizes.rounds; ++round) {
@@ -230,7 +234,7 @@ void time_prefill(const Timer& timer, const at::Tensor& ids) {
   });
 }
 
-// Queries of a model's layers for the first of `tokens`, whose keys are in the cache afterwards.
+// The queries of all layers for the first of `tokens`, after its keys have been appended to the cache.
 std::vector<at::Tensor> decode_queries(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   std::vector<at::Tensor> out;
   ForwardOptions options;
@@ -240,7 +244,7 @@ std::vector<at::Tensor> decode_queries(LanguageModel& model, KVCache cache, cons
   return out;
 }
 
-// `tokens` (1, decoded) follow `ids` (1, length).
+// Times decoding of `tokens` (1, decoded), which follow `ids` (1, length).
 void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& tokens) {
   const int64_t batch = timer.sizes.batch, decoded = timer.sizes.decoded;
   const at::Tensor each = tokens.expand({batch, decoded}).contiguous();
@@ -270,7 +274,7 @@ void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& to
 
 using Texts = std::vector<std::vector<int64_t>>;
 
-// For every length texts with BOS first, and `decoded` tokens more.
+// For every length: texts that begin with BOS and have `decoded` additional tokens.
 std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector<int64_t>& lengths,
                                   const Sizes& sizes) {
   const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
@@ -280,7 +284,7 @@ std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector
   for (const int64_t length : lengths) {
     Texts texts = sinks::spread_samples(ids, length + sizes.decoded, sizes.texts, tokenizer->bos_id());
     if (texts.empty())
-      fail("repro", "{}: {}: expected at least {} tokens of held-out text ({} and {} that are decoded), found {}",
+      fail("repro", "{}: {}: expected at least {} tokens of held-out text ({} of context and {} to decode), found {}",
            run.settings.at("study").get<std::string>(), corpus, length + sizes.decoded, length, sizes.decoded,
            ids.size());
     out[length] = std::move(texts);
@@ -305,7 +309,7 @@ Timing timing_of(const ExperimentInputs& run, std::vector<const char*> needed) {
   const auto study = s.at("study").get<std::string>();
   needed.insert(needed.begin(), {"lengths", "texts", "rounds", "decoded", "batch", "dtype"});
   for (const char* name : needed) {
-    if (!s.contains(name)) fail("repro", "{}: settings: expected '{}', found none", study, name);
+    if (!s.contains(name)) fail("repro", "{}: settings: '{}' is missing", study, name);
   }
   const auto size = [&](const char* name) {
     const auto value = s.at(name).get<int64_t>();
@@ -327,7 +331,7 @@ Timing timing_of(const ExperimentInputs& run, std::vector<const char*> needed) {
   return out;
 }
 
-// use(found, ids (1, length), the tokens that follow) for every text of every length.
+// Calls use(found, ids (1, length), the tokens that follow) for every text of every length.
 template <typename Use>
 std::map<int64_t, std::vector<Found>> over_texts(const ExperimentInputs& run, const Timing& plan,
                                                  std::vector<LatencyVariant>& variants, const Use& use) {
@@ -349,7 +353,7 @@ std::map<int64_t, std::vector<Found>> over_texts(const ExperimentInputs& run, co
   return out;
 }
 
-// Loss, gradients and AdamW's update, as training does them. A learning rate of 0 leaves the weights as they are.
+// Times loss, gradients and the AdamW update as in training. The learning rate of 0 leaves the weights unchanged.
 void time_training(const Timer& timer, const at::Tensor& ids, int64_t sequences) {
   const at::AutoGradMode gradients(true);
   const at::Tensor batch = ids.expand({sequences, ids.size(1)}).contiguous(), labels = at::roll(batch, -1, 1);

@@ -1,5 +1,5 @@
-// A trained model of Elastic-Softmax in the forms whose times separate the cost of its second pass over the scores from
-// what its sparsity gives back.
+// Variants of a trained Elastic-Softmax model whose times separate the cost of its second pass over the scores from the
+// time that its sparsity saves.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -10,18 +10,18 @@
 
 namespace lazy::repro {
 
-inline constexpr const char* kAsTrained = "as trained";  // its offsets: real liveness
-inline constexpr const char* kAllAlive = "all alive";    // offsets 0: the second pass, no sparsity
-inline constexpr const char* kOnePass = "one pass";      // the softmax normalizer: no second pass
+inline constexpr const char* kAsTrained = "as trained";  // trained offsets: real fraction of alive keys
+inline constexpr const char* kAllAlive = "all alive";    // all offsets 0: second pass without sparsity
+inline constexpr const char* kOnePass = "one pass";      // softmax normalizer: no second pass
 
 struct LatencyVariant {
   std::string name;
   LanguageModel model;
 };
 
-// The three forms of the model in `folder`, equal in every other weight, and after them the models `beside`
-// (name -> folder). dtype: "fp32" or "bf16". Error if the model in `folder` has another normalizer, or one of the
-// models a layer without attention.
+// Returns the three variants of the model in `folder`, which share all other weights, followed by the comparison models
+// (name -> folder). dtype: "fp32" or "bf16". Throws an Error if the model in `folder` has a normalizer other than
+// Elastic-Softmax, or if any model has a layer without attention.
 std::vector<LatencyVariant> latency_variants(const std::filesystem::path& folder,
                                              const std::map<std::string, std::filesystem::path>& beside,
                                              const std::string& device, const std::string& dtype);

@@ -1,5 +1,5 @@
-// One toy transformer, trained on the spot, and what its attention does: maps at snapshots, what each token receives,
-// its distance to BOS.
+// Trains a toy transformer and records its attention: attention maps at snapshots, the weight that each token receives,
+// and the distance of the token embeddings to BOS.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -16,10 +16,10 @@
 namespace lazy::repro {
 namespace {
 
-constexpr int64_t kHeldOut = 1024;     // sequences of every measure
-constexpr uint64_t kChainSeed = 1234;  // the bigram's, one for all training seeds
+constexpr int64_t kHeldOut = 1024;     // number of sequences that each measure uses
+constexpr uint64_t kChainSeed = 1234;  // seed of the bigram chain, equal for all training seeds
 
-// The sequences that the source of the unigram study prints.
+// The sequences that are printed in the source of the unigram study.
 const int64_t kPrinted[5][10] = {{1, 4, 88, 0, 6, 93, 1, 63, 9, 32},
                                  {3, 2, 57, 0, 5, 9, 3, 20, 67, 0},
                                  {1, 15, 1, 84, 0, 0, 5, 18, 53, 18},
@@ -30,27 +30,27 @@ at::Tensor with_bos(const at::Tensor& ids, std::optional<int64_t> bos) {
   return bos ? at::cat({at::full({ids.size(0), 1}, *bos, at::kLong), ids}, 1) : ids;
 }
 
-// Mean loss of predicting each token from those before it. With BOS the first token is predicted too; it is not part of
-// what is compared with the floor, where the current token matters.
+// Loss of predicting each token from the preceding tokens. With BOS the first content token is predicted too; the
+// callers exclude it from the loss that is compared with the floor of the source.
 at::Tensor token_losses(const ToyModel& model, const at::Tensor& content, std::optional<int64_t> bos) {
   const at::Tensor input = with_bos(content.slice(1, 0, -1), bos), target = bos ? content : content.slice(1, 1);
   return -at::log_softmax(model.forward(input).logits, 2).gather(2, target.unsqueeze(2)).squeeze(2);
 }
 
-// Weight that a query puts on its own token, wherever that stands: (batch, content).
+// The total weight that a query puts on all positions that have its own token: (batch, content).
 at::Tensor on_current(const at::Tensor& weights, const at::Tensor& content, int64_t shift) {
   const at::Tensor of_content = weights.slice(1, shift).slice(2, shift);
   return (of_content * content.unsqueeze(2).eq(content.unsqueeze(1))).sum(2);
 }
 
-// What each token of the vocabulary receives where it stands: mean over its occurrences of the mean weight that queries
-// from its own on give it.
+// The weight that each token of the vocabulary receives: for every occurrence the mean weight from the queries at or
+// after it, then the mean over occurrences.
 at::Tensor received_by_token(const at::Tensor& weights, const at::Tensor& ids, int64_t tokens) {
   const int64_t length = ids.size(1);
   const at::Tensor received = weights.sum(1) / at::arange(length, 0, -1, weights.options()), flat = ids.reshape({-1});
   const at::Tensor sums = at::zeros({tokens}, at::kDouble).index_add(0, flat, received.reshape({-1}).to(at::kDouble));
   const at::Tensor counts = at::zeros({tokens}, at::kDouble).index_add(0, flat, at::ones({flat.size(0)}, at::kDouble));
-  return sums / counts;  // NaN for a token that did not occur
+  return sums / counts;  // NaN for a token that does not occur
 }
 
 Json maps_of(const ToyModel& model, const at::Tensor& sequences, std::optional<int64_t> bos) {
@@ -60,7 +60,7 @@ Json maps_of(const ToyModel& model, const at::Tensor& sequences, std::optional<i
   return maps;
 }
 
-// A number for JSON: null where a token did not occur.
+// Numbers for JSON: null for a token that does not occur.
 Json finite(const at::Tensor& values) {
   Json out = Json::array();
   for (const double v : numbers_of(values)) out.push_back(std::isfinite(v) ? Json(v) : Json());
@@ -75,7 +75,8 @@ Json toy_experiment(const ExperimentInputs& run) {
   const auto vocabulary = s.at("vocabulary").get<int64_t>(), length = s.at("length").get<int64_t>(),
              width = s.at("width").get<int64_t>();
   const auto seed = s.at("seed").get<uint64_t>();
-  if (unigram && (vocabulary != 100 || length != 10)) fail("repro", "toy: the printed sequences have 10 of 100 tokens");
+  if (unigram && (vocabulary != 100 || length != 10))
+    fail("repro", "toy: unigram data needs vocabulary 100 and length 10, like the printed sequences");
   const ToySource source = unigram ? unigram_source(vocabulary, s.at("alpha").get<double>())
                                    : bigram_source(vocabulary, s.at("rank").get<int64_t>(), kChainSeed);
   const std::optional<int64_t> bos = s.at("bos").get<bool>() ? std::optional(vocabulary) : std::nullopt;
@@ -115,13 +116,13 @@ Json toy_experiment(const ExperimentInputs& run) {
   const at::NoGradGuard no_grad;
   const at::Tensor ids = content.slice(1, 0, length), input = with_bos(ids, bos),
                    weights = model.forward(input).weights;
-  out["losses"] = numbers_of(token_losses(model, content, bos).slice(1, shift).mean(1));  // a number a sequence
+  out["losses"] = numbers_of(token_losses(model, content, bos).slice(1, shift).mean(1));  // one number per sequence
   out["current"] = numbers_of(on_current(weights, ids, shift).slice(1, 1).mean(1));
   out["received"] = finite(received_by_token(weights, input, tokens));
   if (bos) {
     const at::Tensor e = model.embedding();
-    out["to_bos"] = numbers_of(weights.slice(1, 1).select(2, 0).mean(1));  // a number a sequence, over content queries
-    // Beside what an equal share of the keys would be.
+    out["to_bos"] = numbers_of(weights.slice(1, 1).select(2, 0).mean(1));  // per sequence, over content queries
+    // For comparison: the weight of one key if attention were uniform.
     out["uniform_share"] = at::arange(2, input.size(1) + 1, at::kDouble).reciprocal().mean().item<double>();
     out["distance"] = numbers_of((e.slice(0, 0, vocabulary) - e[vocabulary]).norm(2, {1}));
   }

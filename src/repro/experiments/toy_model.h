@@ -1,4 +1,4 @@
-// The toy transformer and the synthetic sources of the toy experiments.
+// The toy transformer and the synthetic token sources of the toy experiments.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace lazy::repro {
 
-// The toy transformer: one causal head, no positions, no MLP, no norm, and by default no residual.
+// The toy transformer: one causal attention head; no positions, MLP or norm; by default no residual connection.
 
 struct ToyShape {
   int64_t tokens = 101, width = 2;
@@ -18,7 +18,7 @@ struct ToyShape {
 
 class ToyModel {
  public:
-  ToyModel(const ToyShape& shape, uint64_t seed);  // every matrix N(0, 0.02)
+  ToyModel(const ToyShape& shape, uint64_t seed);  // initializes every matrix from N(0, 0.02)
 
   // ids (batch, length) -> weights (batch, length, length), logits (batch, length, tokens):
   // logits_t = (sum_j alpha_tj E_{x_j} W_V W_O [+ E_{x_t}]) E^T
@@ -35,21 +35,22 @@ class ToyModel {
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
 };
 
-// The toy sources: tokens drawn one by one from Zipf's law, or a chain in which the current token
-// decides.
+// The toy token sources: independent draws from Zipf's law, or a Markov chain in which the current token determines the
+// distribution of the next.
 
 struct ToySource {
-  at::Tensor first;  // (V) float64: probabilities of a sequence's first token
+  at::Tensor first;  // (V) float64: probabilities of the first token of a sequence
   at::Tensor
-      transitions;   // (V, V) float64: of the next token, a row a current one; the same rows where nothing matters
-  double floor = 0;  // nats a token: what a model that knows the source loses
-  // (count, length) int64
+      transitions;   // (V, V) float64: next-token probabilities, one row per current token; equal rows if independent
+  double floor = 0;  // in nats per token: the loss of a model that knows the source
+  // Returns (count, length) int64 token ids.
   at::Tensor sample(int64_t count, int64_t length, at::Generator generator) const;
 };
 
-// p_k proportional to (k + 1)^-alpha.
+// Independent tokens with p_k proportional to (k + 1)^-alpha.
 ToySource unigram_source(int64_t vocabulary, double alpha);
-// Rows of softmax(A B / sqrt(rank)), A (V, rank) and B (rank, V) standard normal; from the stationary distribution on.
+// A Markov chain whose transition rows are softmax(A B / sqrt(rank)), with A (V, rank) and B (rank, V) standard normal.
+// The first token follows the stationary distribution.
 ToySource bigram_source(int64_t vocabulary, int64_t rank, uint64_t seed);
 
 }  // namespace lazy::repro

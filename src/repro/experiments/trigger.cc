@@ -1,9 +1,10 @@
-// A task that a softmax head cannot do without a sink (trigger-conditional averaging, Ran-Milo 2026, arXiv 2603.11487):
-// where the trigger stands, the mean of all content before it; everywhere else, zero.
+// A task that a softmax head cannot solve without a sink: trigger-conditional averaging (Ran-Milo 2026, arXiv
+// 2603.11487). At the position of the trigger, the target output is the mean of all preceding content; at every other
+// position it is zero.
 //
-// A token is a vector [is BOS, is the trigger, is content, content (n)]. BOS stands first; the trigger once, at a place
-// drawn from the second half of the sequence; all other tokens are content, drawn from N(0, 1). One causal head, no
-// positions, no MLP, no norm, no residual: y_t = gate_t (sum_j w_tj x_j W_V) W_O.
+// A token is a vector [is BOS, is the trigger, is content, content (n)]. BOS is the first token. The trigger occurs
+// once, at a random position in the second half of the sequence. All other tokens are content, drawn from N(0, 1). The
+// model is one causal head without positions, MLP, norm or residual: y_t = gate_t (sum_j w_tj x_j W_V) W_O.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -21,12 +22,12 @@ namespace lazy::repro {
 namespace {
 
 constexpr int64_t kMarks = 3, kHeldOut = 512;
-constexpr int64_t kMaps = 4;  // held-out sequences whose maps are kept
+constexpr int64_t kMaps = 4;  // number of held-out sequences whose attention maps are recorded
 
 struct TriggerSequences {
   at::Tensor x;        // (count, length, kMarks + n)
   at::Tensor target;   // (count, length, n)
-  at::Tensor trigger;  // (count) int64: its position
+  at::Tensor trigger;  // (count) int64: position of the trigger
 };
 
 TriggerSequences sample(int64_t count, int64_t length, int64_t n, at::Generator generator) {
@@ -59,7 +60,7 @@ class Head {
     relu_ = normalizer == "relu";
     if (relu_) return;
     const auto known = kNormalizerNames.find(normalizer);
-    if (!known) fail("repro", "trigger: expected relu or a normalizer, found '{}'", normalizer);
+    if (!known) fail("repro", "trigger: expected relu or the name of a normalizer, found '{}'", normalizer);
     terms_.options.normalizer = normalizer;
     if (*known == Normalizer::softmax_sink) terms_.options.sink = at::zeros({1});
     if (*known != Normalizer::elastic) return;
@@ -67,12 +68,12 @@ class Head {
     parameters_.emplace_back("tau", terms_.tau);
   }
 
-  // y (count, length, n) and the weights (count, length, length).
+  // Returns y (count, length, n) and the attention weights (count, length, length).
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x) const {
     const auto product = [&](size_t of) { return at::matmul(x, parameters_[of].second); };
     const at::Tensor q = product(0).unsqueeze(2), k = product(1).unsqueeze(2);
     const at::Tensor scores = ops::attention_scores(q, k, terms_);
-    // Rectified attention divides by the number of visible keys, as a mean over them.
+    // ReLU attention divides by the number of visible keys, so that a weight is part of a mean over the keys.
     const at::Tensor visible = at::arange(1, x.size(1) + 1, x.options()).unsqueeze(1);
     const at::Tensor weights =
         (relu_ ? at::relu(scores) / visible : ops::normalized_weights(scores, terms_)).squeeze(1);
@@ -90,7 +91,8 @@ class Head {
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
 };
 
-// Squared error of a sequence, over the mean square of its target at the trigger: 1 for a model that answers zero.
+// The squared error of each sequence divided by the mean squared target at the trigger: 1 for a model that always
+// outputs zero.
 at::Tensor errors(const at::Tensor& y, const TriggerSequences& s) {
   return (y - s.target).square().sum({1, 2}) / s.target.square().sum({1, 2}).mean();
 }
@@ -124,7 +126,7 @@ Json trigger_experiment(const ExperimentInputs& run) {
   const at::Tensor position = at::arange(1, length).unsqueeze(0), on_bos = weights.select(2, 0).slice(1, 1),
                    all = weights.abs().sum(2).slice(1, 1), at_trigger = position.eq(held.trigger.unsqueeze(1));
   const at::Tensor others = at_trigger.logical_not();
-  // Means over a sequence's queries that are content, and at its trigger.
+  // Averages a value over the content queries of each sequence.
   const auto content_mean = [&](const at::Tensor& t) { return (t * others).sum(1) / others.sum(1); };
   out["errors"] = numbers_of(errors(y, held));
   out["to_bos"] = numbers_of(content_mean(on_bos));

@@ -1,4 +1,4 @@
-// Experiments on norms and variances of queries, keys, values and hidden states by position.
+// Experiments that measure norms and variances of queries, keys, values and hidden states by position.
 #include <ATen/ATen.h>
 
 #include <map>
@@ -12,15 +12,15 @@
 
 namespace lazy::repro {
 
-// Norms and variances by token of the paper's sentence and of one token repeated, both as the paper's tables define
-// them and for the residual stream.
+// Norms and variances per token for the sentence of the paper and for one repeated token: of queries, keys and values
+// as defined for the tables of the paper, and of the residual stream.
 
 namespace {
 
 constexpr int64_t kTokens = 15;
 constexpr const char* kSentence = "Once upon a time, in a land far, far away, there lived a";
 
-// Probe points: projections before and after norm and rotation, and hidden states.
+// Probe points: projections before and after norm and rotation (RoPE), and hidden states.
 constexpr const char* kPlaces[] = {"attention.q.projected", "attention.k.projected", "attention.v", "attention.q",
                                    "attention.k",           "attention.input",       "residual"};
 
@@ -77,7 +77,8 @@ Json spread_experiment(const ExperimentInputs& run) {
   Json out{{"layers", subject.model.config().num_layers},
            {"window", subject.model.config().attention.window},
            {"texts", subject.texts.size()}};
-  // The first position's variance over the mean of the others', less 1, mean over layers and heads: a number a text.
+  // One number per text: the variance at the first position divided by the mean over the other positions, minus 1,
+  // averaged over layers and heads.
   std::map<std::string, at::Tensor> by_position;
   for (const auto& text : subject.texts) {
     end_if_stopped("repro");

@@ -1,4 +1,4 @@
-// Pictures of attention to the first tokens: natural text beside repetition, Mask@k, variances by position.
+// Figures of attention to the first tokens: natural text compared with repetition, Mask@k, variances by position.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace lazy::repro {
 
 std::string draw_repetition(const Json& values, int number) {
   report::MapAxis layers{"layer", {}};
-  // The first map is of layer 0, which older results call layer 1.
+  // Older results number layers from 1; the first map shows the first layer, so numbers are relative to it.
   const Json& maps = values.at("natural").at("map");
   for (const Json& map : maps) {
     layers.labels.push_back(std::to_string(map.at("layer").get<int64_t>() - maps.at(0).at("layer").get<int64_t>()));
@@ -36,15 +36,16 @@ std::string draw_repetition(const Json& values, int number) {
   };
   return report::figure(
       report::map_browser(fmt::format("repetition{}", number), {layers}, panels) + report::draw_weight_bar(),
-      "Weights of the mean head over 32 texts, first 24 positions. Row: query. Column: key. Darker is more weight, by "
-      "the "
-      "square root.",
+      "Attention weights averaged over heads and 32 texts, first 24 positions. Row: query. Column: key. Darker colors "
+      "are larger weights, on a "
+      ""
+      "square-root scale.",
       "splittable");
 }
 
 std::string draw_masks(const Results& results) {
   report::Plot plot;
-  plot.label = "Mean weight that each position receives, a curve a place of the fixed token";
+  plot.label = "Mean weight that each position receives, one curve per position of the fixed token";
   plot.x_label = "position";
   plot.y_label = "mean weight received";
   plot.x_kind = report::Scale::Kind::log;
@@ -56,11 +57,11 @@ std::string draw_masks(const Results& results) {
                       .columns = {{"k"},
                                   {"weight on position k, %"},
                                   {"on position 1, %"},
-                                  {"an even share, %"},
+                                  {"uniform weight, %"},
                                   {"Sink<sub>k</sub><sup>0.3</sup>, %"},
                                   {"Sink<sub>1</sub><sup>0.3</sup>, %"}}};
   for (const auto& [model, values] : results.of_kind(".mask")) {
-    if (model.find(".seed") != std::string::npos) continue;  // the first seed is drawn
+    if (model.find(".seed") != std::string::npos) continue;  // only the first seed is drawn
     const auto alpha = values->at("alpha").get<std::vector<double>>();
     const int color = static_cast<int>(plot.curves.size());
     report::Curve curve{{}, fmt::format("curve s{}", color % 8), true, color % 4};
@@ -83,19 +84,19 @@ std::string draw_masks(const Results& results) {
   if (plot.curves.empty()) return "";
   return report::section("mask", "Mask@k", "",
                          report::figure(report::to_html(table),
-                                        "Weight of the queries behind position k, mean over layers, heads and texts; "
-                                        "share of layers and heads whose mean weight on that "
-                                        "position exceeds 0.3. Every row is a model of its own.") +
+                                        "Weight from the queries after position k, mean over layers, heads and texts; "
+                                        "fraction of heads whose mean weight on that "
+                                        "position exceeds 0.3. Every row is a separate model.") +
                              report::figure("<p class=\"legend\">" + legend + "</p>" + report::draw_responsive(plot),
                                             "Mean weight alpha that a position receives from the queries that see it, "
-                                            "over layers, heads and texts. Both ends of a text are few queries."));
+                                            "over layers, heads and texts. Few queries see the last positions."));
 }
 
 namespace {
 
 std::string variance_plot(const Json& by_layer, const char* what) {
   report::Plot plot;
-  plot.label = fmt::format("Variance of {} by position, a curve a layer", what);
+  plot.label = fmt::format("Variance of {} by position, one curve per layer", what);
   plot.x_label = "position";
   plot.y_label = "variance";
   plot.y_kind = report::Scale::Kind::log;
@@ -126,9 +127,9 @@ std::string draw_variances(const Results& results) {
       panels += fmt::format("<div class=\"panel\"><h4>{}: {}</h4>{}</div>", model, title,
                             variance_plot(values->at("by_position").at(field), title));
     }
-    body +=
-        report::figure("<div class=\"multiples\">" + panels + "</div>",
-                       "Variance over a vector's entries, mean over texts (and heads), a curve a layer; logarithmic.");
+    body += report::figure(
+        "<div class=\"multiples\">" + panels + "</div>",
+        "Variance over a vector's entries, mean over texts (and heads), one curve per layer; logarithmic axis.");
   }
   return body.empty() ? "" : report::section("variance", "Variance by position", "", body);
 }

@@ -1,4 +1,4 @@
-// Pictures of the GPT-2 study: Delta_j, interventions, gamma and effective positional encodings.
+// Figures of the GPT-2 experiments: Delta_j, interventions, gamma and effective positional encodings (EPE).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,8 +56,8 @@ std::string draw_delta(const Json& values, int) {
   for (size_t l = 0; l < values.at("by_layer").size(); ++l) panels += histogram(values.at("by_layer").at(l), l);
   return report::figure(
       "<p class=\"legend\">" + report::swatch("curve s1", -1) + "the first position &nbsp; " +
-          report::swatch("curve s0", -1) + "all others</p><div class=\"multiples\">" + panels + "</div>",
-      fmt::format("Distribution of Delta_j = gamma · x_j over {} texts, summed over heads and undivided by the "
+          report::swatch("curve s0", -1) + "all other positions</p><div class=\"multiples\">" + panels + "</div>",
+      fmt::format("Distribution of Delta_j = gamma · x_j over {} texts, summed over heads and not divided by the "
                   "square root of the head size.",
                   values.at("texts").get<int64_t>()));
 }
@@ -66,12 +66,12 @@ namespace {
 
 const std::pair<const char*, const char*> kConditions[] = {{"none", "no intervention"},
                                                            {"1", "1: b_Q = 0"},
-                                                           {"2", "2: EPE_2 in the place of EPE_1"},
-                                                           {"3", "3: EPE_1 and EPE_2 change places"},
+                                                           {"2", "2: EPE_1 replaced by EPE_2"},
+                                                           {"3", "3: EPE_1 and EPE_2 swapped"},
                                                            {"4", "4: the first token's embedding = 0"},
                                                            {"5", "5: columns of W_k at the massive coordinates = 0"},
-                                                           {"2'", "2': p_2 in the place of p_1 at the input"},
-                                                           {"3'", "3': p_1 and p_2 change places at the input"}};
+                                                           {"2'", "2': p_1 replaced by p_2 at the input"},
+                                                           {"3'", "3': p_1 and p_2 swapped at the input"}};
 
 std::vector<double> by_text(const Json& condition, const char* field) {
   std::vector<double> out;
@@ -115,7 +115,7 @@ std::string by_layer_picture(const Json& values) {
   std::string single;
   if (values.contains("single")) {
     report::HeatMap one = map;
-    one.label = "The same with one layer changed at a time: what that layer does";
+    one.label = "Attention to the first position in one layer when only this layer is changed";
     one.values.clear();
     one.row_labels.clear();
     for (const auto& [key, layers] : values.at("single").items()) {
@@ -148,16 +148,17 @@ std::string draw_interventions(const Json& values, int number) {
   return report::figure(shares_table(values), "Means over heads, layers, later queries and texts.") +
          report::figure(by_layer_picture(values),
                         "Attention to the first position in percent, by intervention (row) and layer (column).") +
-         report::figure(report::map_browser(fmt::format("maps{}", number),
-                                            {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
-                            report::draw_weight_bar(),
-                        "Weights of the mean head over all texts, first 32 positions. Row: query. Column: key. Darker "
-                        "is more weight, by the "
-                        "square root.",
-                        "splittable");
+         report::figure(
+             report::map_browser(fmt::format("maps{}", number),
+                                 {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
+                 report::draw_weight_bar(),
+             "Attention weights averaged over heads and all texts, first 32 positions. Row: query. Column: key. Darker "
+             "colors are larger weights, on a "
+             "square-root scale.",
+             "splittable");
 }
 
-// |gamma| at the massive coordinates relative to each layer's maximum.
+// |gamma| at the ten largest coordinates of |EPE_1|, divided by the maximum of the layer.
 std::string draw_gamma(const Json& values, int) {
   report::HeatMap map;
   map.label = "|gamma| at the ten coordinates where |EPE_1| is largest, as a share of the layer's maximum";
@@ -172,16 +173,16 @@ std::string draw_gamma(const Json& values, int) {
   }
   return report::figure(
       report::draw(map) + report::draw_color_bar(1),
-      "Row: layer. Column: one of the ten coordinates of largest |EPE_1|, the largest first. Colour: |gamma| "
-      "there over the layer's largest |gamma|, in percent.");
+      "Row: layer. Column: one of the ten coordinates of largest |EPE_1|, the largest first. Color: |gamma| "
+      "at this coordinate divided by the largest |gamma| of the layer, in percent.");
 }
 
 namespace {
 
-// The definition of EPE, in words.
+// Describes a definition of EPE in words.
 const char* words(sinks::EffectivePositions reading) {
-  constexpr const char* all[] = {"the MLP on p as it stands", "the MLP on the norm of p",
-                                 "the whole first layer on p alone"};
+  constexpr const char* all[] = {"the MLP applied to p", "the MLP applied to the norm of p",
+                                 "the whole first layer applied to p"};
   return all[static_cast<size_t>(reading)];
 }
 
@@ -205,7 +206,8 @@ std::string vector_plot(const Json& first) {
 
 std::string cosine_plot(const Json& layers) {
   report::Plot plot;
-  plot.label = "cos(b_Q, W_k EPE_j) by layer: the first position, and the others' mean and standard deviation";
+  plot.label =
+      "cos(b_Q, W_k EPE_j) by layer: the first position, and mean and standard deviation of the other positions";
   plot.x_label = "layer";
   plot.y_label = "cosine";
   plot.x_ticks = report::Plot::XTicks::integers;

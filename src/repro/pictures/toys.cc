@@ -1,4 +1,4 @@
-// Pictures of the toy transformers: maps by step and sequence, measures by token rank, embeddings.
+// Figures of the toy transformers: attention maps by step and sequence, measures by token rank, embeddings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ std::string rank_plot(const std::vector<const Json*>& runs, const char* field, c
   return report::draw(plot, 296, 240, "small");
 }
 
-// The first seed's maps: a slider over snapshots and one over sequences.
+// The attention maps of the first seed, with one slider for snapshots and one for sequences.
 std::string toy_maps(const std::string& id, const Json& run, bool bos) {
   const Json &snapshots = run.at("snapshots"), &sequences = run.at("sequences");
   report::MapAxis steps{"step", {}};
@@ -97,18 +97,19 @@ std::string draw_toys(const Results& results, const std::string& data) {
       for (size_t n = 0; n < runs.size(); ++n)
         panels += fmt::format("<div class=\"panel\"><h4>Embeddings, seed {}</h4>{}</div>", n, embedding_plot(*runs[n]));
     }
-    body += report::figure("<div class=\"multiples\">" + panels + "</div>",
-                           "One curve a seed. Embeddings: the frequent half of the vocabulary in the first colour, the "
-                           "other half in the third, BOS as a diamond.");
+    body +=
+        report::figure("<div class=\"multiples\">" + panels + "</div>",
+                       "One curve per seed. Embeddings: the frequent half of the vocabulary in the first color, the "
+                       "other half in the third color, BOS as a diamond.");
   }
-  return body.empty() ? "" : report::section("toys", "What the toys learn", "", body);
+  return body.empty() ? "" : report::section("toys", "Attention and embeddings of the toy models", "", body);
 }
 
 namespace {
 
 constexpr const char* kTriggerVariants[] = {"softmax", "relu", "elastic", "softpick", "off-by-one", "gated"};
 
-// The weights of the first held-out sequence.
+// The attention weights on the first held-out sequence.
 std::string trigger_map(const Json& run) {
   const auto weights = run.at("maps").at(0).get<std::vector<Doubles>>();
   const auto trigger = run.at("triggers").at(0).get<size_t>();
@@ -122,9 +123,9 @@ std::string trigger_map(const Json& run) {
 
 std::string draw_triggers(const Results& results) {
   report::Plot plot;
-  plot.label = "Error by training step, a curve a seed";
+  plot.label = "Error by training step, one curve per seed";
   plot.x_label = "step";
-  plot.y_label = "error, of answering zero";
+  plot.y_label = "error relative to output zero";
   plot.y_kind = report::Scale::Kind::log;
   plot.x_high = 1, plot.y_low = 1, plot.y_high = 1;
   std::string panels;
@@ -148,9 +149,10 @@ std::string draw_triggers(const Results& results) {
     panels += fmt::format("<div class=\"panel\"><h4>{}</h4>{}</div>", variant, trigger_map(*runs.front()));
   }
   if (panels.empty()) return "";
-  const std::string maps = report::figure("<div class=\"multiples\">" + panels + "</div>" + report::draw_weight_bar(),
-                                          "Weights of seed 0 on one held-out sequence. Row: query. Column: key.");
-  return report::section("triggers", "Where the weight goes", "",
+  const std::string maps =
+      report::figure("<div class=\"multiples\">" + panels + "</div>" + report::draw_weight_bar(),
+                     "Attention weights of seed 0 on one held-out sequence. Row: query. Column: key.");
+  return report::section("triggers", "Attention weights and error", "",
                          maps + report::figure(report::draw_responsive(plot), "Error on held-out sequences."));
 }
 

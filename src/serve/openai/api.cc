@@ -319,13 +319,13 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
     const auto length = static_cast<int64_t>(prompts[i].size());
     if (length > most || *fields.max_tokens > most - length) {
       const char* field = protocol == Protocol::chat ? "messages" : "prompt";
-      const std::string problem = length >= most
-                                      ? "which leaves no token for the generated text"
-                                      : fmt::format("which leaves {} for the generated text; max_tokens is {}",
-                                                    most - length, *fields.max_tokens);
-      throw ApiError(
-          400, fmt::format("{}: {} tokens of the limit of {} tokens per request, {}", field, length, most, problem),
-          field, "context_length_exceeded");
+      const std::string rest =
+          length >= most ? "no token is left for the generated text"
+                         : fmt::format("max_tokens is {}, and {} are left", *fields.max_tokens, most - length);
+      throw ApiError(400,
+                     fmt::format("{}: the prompt has {} tokens and the limit is {} tokens per request; {}", field,
+                                 length, most, rest),
+                     field, "context_length_exceeded");
     }
     job.prompts.push_back({std::move(prompts[i]), std::move(texts[i])});
   }

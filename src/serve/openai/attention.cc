@@ -106,13 +106,13 @@ void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest 
                      const std::shared_ptr<Exchange>& exchange, std::function<void(int)> on_done) {
   check_fits(*model, request);
   // State that the strand's callbacks share with the engine's job. Only the strand reads and writes it.
-  struct Call {
+  struct AttentionCall {
     std::function<void(int)> on_done;
     void done(int status) {
       if (const auto callback = std::exchange(on_done, nullptr)) callback(status);
     }
   };
-  const auto call = std::make_shared<Call>();
+  const auto call = std::make_shared<AttentionCall>();
   const auto submission = model->attention->read(request, [call, model, request, exchange](AttentionResult result) {
     exchange->post([call, model, request, exchange, result = std::move(result)] {
       if (!call->on_done) return;  // the client has disconnected

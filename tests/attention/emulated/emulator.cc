@@ -282,7 +282,7 @@ bool meet_block(bool value) {
   return block.meeting.result;
 }
 
-void meet_threads(int count, const std::source_location& place) {
+void named_barrier(int count, const std::source_location& place) {
   Meeting& meeting = current->block->meeting_of_some;
   const std::pair<std::string_view, unsigned> here(place.file_name(), place.line());
   if (meeting.place.value_or(here) != here) fail("threads execute the same barrier at different source locations");

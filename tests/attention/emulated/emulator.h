@@ -53,7 +53,7 @@ void meet_warp(uint32_t mask, void* slot, Operation operation);
 bool meet_block(bool value);
 // Named barrier of `count` threads of the block. All threads that wait must be at the same source location; other
 // threads may arrive by arrive_threads() without waiting.
-void meet_threads(int count, const std::source_location& place);
+void named_barrier(int count, const std::source_location& place);
 void arrive_threads(int count);
 // Yields to other threads. Must be called in loops that wait for a value that another thread of the same block or
 // cluster writes.

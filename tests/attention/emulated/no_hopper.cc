@@ -17,6 +17,6 @@ void hopper_forward_single_pass(const Params&, cudaStream_t) {
 
 namespace lazy::ops::cuda {
 
-bool few_rows_hopper(const FewRows&, cudaStream_t) { return false; }
+bool skinny_gemm_hopper(const SkinnyGemm&, cudaStream_t) { return false; }
 
 }  // namespace lazy::ops::cuda

@@ -9,11 +9,11 @@
 #include <random>
 
 #include "../device.h"
-#include "few_rows_case.h"
 #include "generate/sampler.h"
 #include "lazy/decode_step_cuda.h"
 #include "ops/cuda/step.h"
 #include "ops/sample_numbers.h"
+#include "skinny_gemm_case.h"
 
 namespace lazy::ops::cuda {
 namespace {
@@ -27,7 +27,7 @@ TEST(Step, SkinnyGemm_MatchesReference) {
             Product{rows, in, 41, true, true, false, false}}) {
         SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << p.out << " columns, " << p.norm << p.add
                                         << p.swiglu << p.wide);
-        FewRowsProduct product(p);
+        SkinnyGemmProduct product(p);
         const std::vector<float> found = product.run(rows);
         const std::vector<double> expected = product.expected();
         double largest = 0, error = 0;
@@ -79,7 +79,7 @@ TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   }
 }
 
-// Covers the kernel for up to kRowsByThemselves rows and every tile shape of the others.
+// Covers the kernel for up to kMaxUngroupedRows rows and every tile shape of the others.
 TEST(Step, SkinnyGemmWithPageWrite_MatchesSeparateKernels) {
   for (const PagesShape& shape :
        {PagesShape{1, 264, 4, 2}, PagesShape{8, 264, 4, 2}, PagesShape{8, 8, 3, 1}, PagesShape{9, 264, 4, 2},
@@ -123,8 +123,8 @@ void turn_keys(int64_t pairs, bool interleaved) {
   }
 }
 
-// Sources in ops/rope_to_pages.h can be tokens, slots of pages, or zeros. A token that is not a source is written to no
-// page.
+// Sources in ops/kv_cache_write.h can be tokens, slots of pages, or zeros. A token that is not a source is written to
+// no page.
 void gather_keys(int64_t pairs, bool interleaved, int times) {
   constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = Pages::kDim, kRow = kKvHeads * kDim;
   const std::vector<Half> joint = random_halves(kTokens * (kHeads + 2 * kKvHeads) * kDim, 1, 1);

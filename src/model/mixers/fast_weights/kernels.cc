@@ -10,9 +10,9 @@ namespace {
 constexpr int64_t kDim = 64;
 
 // A kernel's arguments, and the tensors that own the memory of its pointers.
-class Call {
+class FastWeightsCall {
  public:
-  Call(const FastWeights& in, const TensorSpec& spec, const SavedActivations& c) {
+  FastWeightsCall(const FastWeights& in, const TensorSpec& spec, const SavedActivations& c) {
     p.C = in.q.size(0), p.N = in.q.size(1), p.T = in.q.size(2);
     p.H = spec.layers == 2 ? in.W[0].size(-1) : 0;
     p.momentum = spec.momentum, p.tanh = spec.tanh;
@@ -79,7 +79,7 @@ FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const Fast
   c.overlap = at::empty_like(in.read_steps, at::MemoryFormat::Contiguous);
   if (spec.layers == 2 && c.z[0].defined()) c.x[0] = at::empty_like(c.z[0]);
   FastWeightsResult after;
-  Call call(in, spec, c);
+  FastWeightsCall call(in, spec, c);
   call.p.out = call.make(after.out, in.q);
   call.p.for_backward = for_backward;
   if (spec.last_state) {
@@ -100,7 +100,7 @@ FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const Fast
 FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
                          const SavedActivations& c, const FastWeightsResult& d) {
   const c10::DeviceGuard guard(in.q.device());
-  Call call(in, spec, c);
+  FastWeightsCall call(in, spec, c);
   ops::FastWeightsProblem& p = call.p;
   FastWeights by;
   p.d_out = call.read(d.out);

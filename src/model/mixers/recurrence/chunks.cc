@@ -56,23 +56,24 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
   return {of_heads(pairs), of_heads(reads.unsqueeze(4)), of_heads(writes.unsqueeze(4)), of_heads(keeps.unsqueeze(4))};
 }
 
-struct Slot {
+struct SavedInput {
   enum { q, k, v, state, log_decay, beta };
 };
 
 // `in` contains the tensors in the order of Slot, for whole chunks.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
-  const at::Tensor& v = in[Slot::v];
+  const at::Tensor& v = in[SavedInput::v];
   const at::ScalarType type = state_type(v);
   const int64_t B = v.size(0), L = v.size(1), H = v.size(2), V = v.size(3);
-  const at::Tensor q = split(in[Slot::q], C, type);
-  Chunks chunks{.q = scale == 1 ? q : q * scale,
-                .k = split(in[Slot::k], C, type),
-                .v = split(v, C, type),
-                .beta = in[Slot::beta].defined() ? split(in[Slot::beta].unsqueeze(3), C, type) : at::Tensor(),
-                .state = in[Slot::state],
-                .decays = chunk_decays(in[Slot::log_decay], documents, L / C, H, C, v.options().dtype(type))};
+  const at::Tensor q = split(in[SavedInput::q], C, type);
+  Chunks chunks{
+      .q = scale == 1 ? q : q * scale,
+      .k = split(in[SavedInput::k], C, type),
+      .v = split(v, C, type),
+      .beta = in[SavedInput::beta].defined() ? split(in[SavedInput::beta].unsqueeze(3), C, type) : at::Tensor(),
+      .state = in[SavedInput::state],
+      .decays = chunk_decays(in[SavedInput::log_decay], documents, L / C, H, C, v.options().dtype(type))};
   const ChunkOutputs out = form(chunks);
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
@@ -109,7 +110,7 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
     const int64_t length = lengths[static_cast<size_t>(i)];
     std::vector<at::Tensor> piece;
     for (const auto& t : tokens) piece.push_back(t[static_cast<size_t>(i)]);
-    piece[Slot::state] = state;
+    piece[SavedInput::state] = state;
     Documents of_piece;
     if (documents.defined())
       of_piece = {documents.narrow(0, begin, length), documents.narrow(0, std::max<int64_t>(0, begin - 1), 1)};

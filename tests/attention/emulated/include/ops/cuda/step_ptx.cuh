@@ -12,8 +12,8 @@ inline void get_words(const uint64_t* from, uint64_t (&x)[1]) { x[0] = *from; }
 inline void get_words(const uint64_t* from, uint64_t (&x)[2]) { x[0] = from[0], x[1] = from[1]; }
 inline void let_others_write() { emulated::let_others_run(); }
 template <int THREADS>
-void meet_threads(std::source_location place = std::source_location::current()) {
-  emulated::meet_threads(THREADS, place);
+void named_barrier(std::source_location place = std::source_location::current()) {
+  emulated::named_barrier(THREADS, place);
 }
 template <int THREADS>
 void arrive_threads() {

@@ -1,0 +1,126 @@
+// Shared code of fused_decode_layers.cu: arguments, shared memory of a block, matrices and their slots.
+//
+// There is one block per multiprocessor. kWorkers warps compute products and attention. One more warp loads the weights
+// in the order of their use to a ring buffer of slots in shared memory; it waits only for free slots.
+#pragma once
+#include "attention/cuda/decode_products.cuh"
+#include "attention/cuda/hopper_copies.cuh"
+#include "ops/cuda/flagged_words.cuh"
+#include "ops/cuda/skinny_gemm.cuh"
+
+namespace lazy::ops::cuda::step {
+
+namespace decoding = kernels::cuda::decoding;
+
+constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
+constexpr int kMaxLayers = 30;  // per launch
+constexpr int kUnits = 3;       // units of a matrix that are multiplied at once
+constexpr int kMaxSlots = 6;
+
+// Number of keys whose scores one warp computes (part), whose values are summed together (piece), and that are on one
+// page (unit). The decode kernels use the same division in a step of a model (attention/cuda/decode.cu).
+constexpr int kPart = 64, kPiece = 128, kUnitKeys = decoding::kPad;
+constexpr int kPieces = 64;    // pieces of a block whose addresses are computed only once
+constexpr int kScores = 2048;  // scores of a block that are stored in shared memory
+
+struct Layers {
+  decoding::Params attention;  // fields that differ between layers are set per layer
+  PageTarget pages;            // positions, slots, table, interleaved, heads, kv_heads, dim
+  int hidden, inner;
+  float eps;
+  const void* x;  // input of the first layer
+  void* y;        // output of the last layer
+  // Buffers of words. With two elements of T per word: x before a layer (stream), q, k and v (heads), attention outputs
+  // (attended), x within a layer (middle), SwiGLU outputs (activated). With one float per word: largest score and sum
+  // of exponentials (parts: heads, max_parts, 2) and sums of pieces (sums: heads, max_pieces, dim).
+  Word *stream, *heads, *attended, *middle, *activated, *parts, *sums;
+  int max_pieces;
+  uint32_t* counter;  // (2): the last flag in use; number of finished blocks
+  int count, slots, worker_bytes;
+  FusedDecodeLayer layers[kMaxLayers];
+};
+static_assert(sizeof(Layers) <= 4 << 10);
+
+// A piece of the keys of a head, and the offsets of its units in the cache without the offset of the head.
+struct KeyPiece {
+  int head, number;
+  int64_t at[kPiece / kUnitKeys];
+};
+
+// Results of a product: the sums of each part of the inner dimension for all units, padded to whole warps, and the sums
+// of squares of the parts.
+struct ProductRoom {
+  float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
+};
+
+template <int D>
+struct StepShared {
+  uint64_t full[kMaxSlots], empty[kMaxSlots];
+  ProductRoom rooms[2];  // used alternately, because some warps may still read the previous product
+  float scores[kScores];
+  float2 angles[D / 2];  // cosines and sines of the pairs of the token
+  int64_t slot, length;  // slot of the token, length of its sequence
+  KeyPiece pieces[kPieces], other[kWorkers];
+};
+
+// The matrices of a layer. A unit is the smallest number of rows that a block multiplies. With SwiGLU and RoPE pairs,
+// each half of a unit belongs to one half of the matrix. A block has every gridDim.x-th unit. A slot contains
+// some columns of a unit; its rows are padded, so that eight of them are in different banks.
+enum class MatrixKind { heads, output, gate_up, down };
+__host__ __device__ constexpr bool has_halves(MatrixKind kind) {
+  return kind == MatrixKind::heads || kind == MatrixKind::gate_up;
+}
+__host__ __device__ constexpr int rows_of(MatrixKind kind) { return has_halves(kind) ? 16 : 8; }
+__host__ __device__ constexpr int columns_of(MatrixKind kind) { return 8192 / rows_of(kind); }
+__host__ __device__ constexpr int pitch_of(MatrixKind kind) { return 2 * columns_of(kind) + 64; }
+constexpr int kSlotBytes = 16 * pitch_of(MatrixKind::heads);
+static_assert(kSlotBytes >= 8 * pitch_of(MatrixKind::down));
+constexpr int kColumnsAtOnce = kParts * kChunk;  // the width of a matrix is a multiple of this
+
+struct Matrix {
+  const void* W;
+  int in, units;
+};
+__device__ inline Matrix matrix_of(const Layers& s, const FusedDecodeLayer& l, MatrixKind kind) {
+  const int heads = s.attention.heads, dim = s.attention.head_dim;
+  switch (kind) {
+    case MatrixKind::heads:
+      return {l.qkv, s.hidden, 3 * heads * dim / 16};
+    case MatrixKind::output:
+      return {l.output, heads * dim, s.hidden / 8};
+    case MatrixKind::gate_up:
+      return {l.gate_up, s.hidden, s.inner / 8};
+    case MatrixKind::down:
+      return {l.down, s.inner, s.hidden / 8};
+  }
+  __builtin_unreachable();
+}
+// The first unit of this block. Some matrices are distributed from the last block on, so that the same blocks do not
+// always have one unit more.
+__device__ inline int first_unit(MatrixKind kind) {
+  const int block = blockIdx.x, blocks = gridDim.x;
+  return kind == MatrixKind::gate_up || kind == MatrixKind::output ? blocks - 1 - block : block;
+}
+// Returns the row of the matrix that is row r of a unit.
+__device__ inline int row_of_unit(const Layers& s, MatrixKind kind, int unit, int r) {
+  switch (kind) {
+    case MatrixKind::heads: {
+      const RopePair pair = pair_of(s.pages, unit * 8 + r % 8);
+      return pair.head * s.attention.head_dim + (r < 8 ? pair.first : pair.second);
+    }
+    case MatrixKind::gate_up:
+      return (r < 8 ? 0 : s.inner) + unit * 8 + r % 8;
+    default:
+      return unit * 8 + r;
+  }
+}
+
+// A position in the ring buffer, and the parity of the round.
+struct RingSlot {
+  int number = 0, round = 0;
+  __device__ void advance(int slots) {
+    if (++number == slots) number = 0, round ^= 1;
+  }
+};
+
+}  // namespace lazy::ops::cuda::step

@@ -1,0 +1,65 @@
+// Tests of the GEMM for more than 64 rows by wgmma (src/ops/cuda/skinny_gemm_hopper.cu).
+#include <array>
+#include <stdexcept>
+
+#include "../skinny_gemm_case.h"
+
+namespace lazy::kernels::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) throw std::runtime_error(what);
+}
+
+}  // namespace lazy::kernels::cuda
+
+namespace lazy::ops::cuda {
+namespace {
+
+// Covers clusters and every block shape. A part has 1 to 49 chunks, which are multiplied one, two or four at a time.
+TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
+  const As hopper(kGpus[0]);
+  for (const Product& p : {
+           Product{65, 256, 40, false, false, false, true},     // clusters with one block per multiprocessor
+           Product{70, 1024, 132, false, true, false, false},   // clusters with one block per multiprocessor
+           Product{136, 3328, 64, false, true, false, false},   // clusters with one block per multiprocessor
+           Product{70, 256, 900, false, false, false, true},    // clusters with two blocks per multiprocessor
+           Product{70, 512, 1500, false, true, false, false},   // clusters with three blocks per multiprocessor
+           Product{70, 256, 2500, false, true, false, false},   // no clusters, because there would be too many
+           Product{70, 12544, 36, false, true, false, false},   // no clusters: too little shared memory for the parts
+           Product{100, 256, 68, true, false, false, true},     // 64 x 64, one chunk at a time
+           Product{65, 2816, 20, true, false, true, true},      // one chunk at a time
+           Product{130, 512, 40, true, true, false, false},     // two chunks at a time
+           Product{70, 1024, 36, true, false, true, false},     // four chunks at a time
+           Product{70, 256, 1804, true, false, true, false},    // 128 x 64, one chunk at a time
+           Product{70, 512, 1804, true, false, true, false},    // two chunks at a time
+           Product{70, 1024, 3600, true, false, false, true},   // four chunks at a time
+           Product{129, 256, 7000, false, false, false, true},  // 128 x 128, one chunk at a time
+           Product{70, 512, 3600, true, false, true, false},    // two chunks at a time
+           Product{70, 1024, 3600, true, false, true, false},   // four chunks at a time
+       }) {
+    compare_with_rows_by_themselves(p);
+  }
+}
+
+TEST(SkinnyGemmHopperSlow, WgmmaGemmWithPageWrite_MatchesSeparateKernels) {
+  const As hopper(kGpus[0]);
+  for (const PagesShape& shape : {PagesShape{65, 512, 4, 2}, PagesShape{66, 1024, 2, 1}, PagesShape{136, 256, 3, 1},
+                                  PagesShape{70, 256, 148, 4}, PagesShape{70, 256, 290, 4}}) {
+    compare_with_rotations(shape);
+  }
+}
+
+// For shapes that this kernel does not support, it returns false and writes nothing.
+TEST(SkinnyGemmHopper, UnsupportedShapes_ReturnFalse) {
+  const As hopper(kGpus[0]);
+  SkinnyGemm a{.type = DType::bf16};
+  for (const auto& [rows, in, out] : {std::array<int64_t, 3>{64, 256, 64}, {65, 264, 64}, {65, 256, 66}}) {
+    a.rows = rows;
+    a.in = in;
+    a.out = out;
+    EXPECT_FALSE(skinny_gemm_hopper(a, nullptr));
+  }
+}
+
+}  // namespace
+}  // namespace lazy::ops::cuda
