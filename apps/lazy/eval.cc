@@ -102,7 +102,8 @@ Examples:
   torchrun --no-python --nproc-per-node 4 lazy eval runs/lazy/model --tasks all --data data
 
 Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, docs/guides/evaluation.md
-describes their files, the schema of the results, and how to add a task. heldout: loss in nats per token, bits per byte, perplexity per token.)");
+describes their files, the schema of the results, and how to add a task. heldout: loss in nats per token,
+bits per byte, perplexity per token.)");
   lazy::cli::add_length_options(command, *lengths);
   command.callback([a, lengths, command] {
     lazy::install_stop_handlers();

@@ -9,9 +9,9 @@ import pytest
 # --- The order of modules ---
 #
 # A source file may only include files of the same module and of modules on earlier lines of the list in
-# docs/dev/architecture.md (the block marked `modules`; commas separate the modules of a line). A module is a path prefix
-# relative to src/; `apps` is apps/, and `lazy` is include/lazy/. A file belongs to the module with the longest matching
-# prefix.
+# docs/dev/architecture.md (the block marked `modules`; commas separate the modules of a line). A module is a path
+# prefix relative to src/; `apps` is apps/, and `lazy` is include/lazy/. A file belongs to the module with the longest
+# matching prefix.
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](?:torch|ATen|c10)/', re.MULTILINE)
