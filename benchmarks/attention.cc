@@ -206,7 +206,8 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;
     std::vector<Peer> peers = {{"PyTorch SDPA", false, false}};
     if (device.is_cuda()) {
-      if (type == at::kFloat) fail("bench attention", "--dtype fp32: the peers on a GPU only support bf16");
+      if (type == at::kFloat)
+        fail("bench attention", "--dtype fp32: on a GPU, the compared PyTorch kernels only support bf16");
       peers = {{"cuDNN", true, false}, {"FlashAttention-2", false, true}};
     }
     for (int64_t dim : o.head_dims) {

@@ -96,7 +96,7 @@ def counters(a, shape, case):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("operators", help="liblazy_ops.so")
+    parser.add_argument("operators", help="path of liblazy_ops.so")
     parser.add_argument("--shape", nargs="+", default=["8x4096x64", "8x4096x128"], help="batch x length x head size")
     parser.add_argument("--case", nargs="+", default=list(CASES), choices=CASES)
     parser.add_argument("--ncu", default="ncu")

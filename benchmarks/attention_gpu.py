@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 HEADS, WINDOW = 16, 512
-# The default tile sizes of PyTorch 2.11 need more shared memory than the GPU has if a captured bias is added.
+# The default tile sizes of PyTorch 2.11 for a captured bias need more shared memory than the GPU has.
 FLEX_OPTIONS = {
     "BLOCK_M": 128,
     "BLOCK_N": 64,

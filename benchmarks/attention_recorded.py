@@ -110,7 +110,7 @@ def main():
     parser.add_argument("text")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--tiles", nargs="+", default=["64x64"], help="queries x keys")
+    parser.add_argument("--tiles", nargs="+", default=["64x64"], help="tile sizes, queries x keys")
     parser.add_argument("--shares", action="store_true", help="print only the fractions, without timing")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json")

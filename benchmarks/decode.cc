@@ -27,7 +27,7 @@ double alive_share(const DecodeInputs& in) {
   return stats[2].mean(at::kDouble).item<double>() / static_cast<double>(in.k.size(1));
 }
 
-// Speed, in GB/s, of summing a tensor that is larger than the processor's cache.
+// Measures the memory bandwidth in GB/s by summing a tensor that is larger than the processor's cache.
 double memory_read_speed() {
   const at::Tensor numbers = at::ones({int64_t{1} << 27});
   return 4.0 * static_cast<double>(numbers.numel()) / medians_ms(5, {[&] { numbers.sum(); }})[0] / 1e6;

@@ -77,8 +77,8 @@ std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
   return list;
 }
 
-// Returns the fraction of keys that are alive in a query head, and the fraction that are alive in at least one head of
-// a group. A kernel must read the rows of V of the latter.
+// Returns two fractions of the keys: those alive in one query head, and those alive in at least one head of a group. A
+// kernel must read the rows of V for the second fraction.
 std::pair<double, double> alive_shares(const DecodeInputs& all) {
   const DecodeInputs in = all.sequence(0);
   const int64_t kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, n = in.k.size(1), dim = in.q.size(3);
@@ -89,7 +89,7 @@ std::pair<double, double> alive_shares(const DecodeInputs& all) {
   return {alive.to(at::kFloat).mean().item<double>(), alive.any(1).to(at::kFloat).mean().item<double>()};
 }
 
-// Speed of a 2 GiB copy in TB/s, counting the bytes read and the bytes written.
+// Measures the speed of a 2 GiB copy in TB/s. Bytes read and bytes written both count.
 double copy_speed() {
   const at::Tensor from = at::ones({int64_t{1} << 31}, at::TensorOptions(at::kCUDA).dtype(at::kByte)),
                    to = at::empty_like(from);

@@ -66,7 +66,7 @@ inline DecodeCall prepare(DecodeInputs in, const DecodeVariant& variant) {
       pool.index_copy_(0, call.table.flatten(), whole.reshape(pool.sizes()));
       *x = pool;
     }
-  } else {  // separate memory per variant, so that no variant profits from cached data of another variant
+  } else {  // each variant has separate memory, so that it cannot profit from cached data of another variant
     in.k = variant.heads_first ? heads_first(in.k) : in.k.clone();
     in.v = variant.heads_first ? heads_first(in.v) : in.v.clone();
   }

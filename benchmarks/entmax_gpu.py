@@ -127,7 +127,7 @@ def forward(run):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("operators", help="liblazy_ops.so")
+    p.add_argument("operators", help="path of liblazy_ops.so")
     p.add_argument("--shape", nargs="+", default=["128x512x64", "8x4096x64", "8x4096x128"])
     p.add_argument("--score-scale", nargs="+", type=float, default=[1.0, 4.0])
     p.add_argument("--rounds", type=int, default=10)

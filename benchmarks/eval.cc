@@ -84,8 +84,8 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
   const auto found = eval::score(model, windows, {0, ""});
   double worst = 0;
   for (size_t i = 0; i < windows.size(); ++i) worst = std::max(worst, std::abs(found[i].log_likelihood - expected[i]));
-  // A log-likelihood is a sum of about `choice` terms of magnitude ln(vocabulary). The factors are generous bounds for
-  // the relative rounding error in bf16 and fp32.
+  // A log-likelihood is a sum of about `choice` terms of magnitude ln(vocabulary). The factors are upper bounds of the
+  // relative rounding error in bf16 and fp32, with a large margin.
   const double bound = (o.dtype == "bf16" ? 8e-3 : 1e-5) * static_cast<double>(o.choice) *
                        std::log(static_cast<double>(o.model.vocab_size));
   if (!(worst < bound)) fail_run("bench", "log-likelihoods differ by {:.2e}, more than {:.2e}", worst, bound);

@@ -150,14 +150,14 @@ def main():
         "--batch-size", help="batch sizes that the harness tries (default: auto on CUDA, 4,16,64 on the CPU)"
     )
     p.add_argument("--limit", type=int, help="maximum number of documents per task")
-    p.add_argument("--max-length", type=int, help="default: the model's maximum length")
+    p.add_argument("--max-length", type=int, help="maximum length in tokens (default: the model's maximum)")
     p.add_argument("--bos", action="store_true")
-    p.add_argument("--each", action="store_true", help="also time every set separately")
+    p.add_argument("--each", action="store_true", help="also time every evaluation set separately")
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument(
         "--bootstrap-iters", type=int, default=0, help="bootstrap iterations of the harness (its default: 100000)"
     )
-    p.add_argument("--json", help="write the figures here")
+    p.add_argument("--json", help="write the results to this file")
     a = p.parse_args()
     begin = time.perf_counter()
     os.environ["OMP_NUM_THREADS"] = str(a.threads)  # before PyTorch is imported; `lazy` inherits it

@@ -86,18 +86,18 @@ def report(kernels, most, around):
         count[k.name] += 1
         end, before = max(end, k.start + k.duration), k.name
     yield f"{len(kernels)} kernels and copies in {(end - begin) / 1e6:.2f} ms, idle {sum(idle.values()) / 1e6:.2f} ms"
-    yield "      ms   times   us alone   us each"
+    yield "      ms   count   us alone  us total"
     for name, ns in new.most_common(most):
         n = count[name]
         yield f"{ns / 1e6:8.2f} {n:7d} {ns / n / 1e3:10.2f} {own[name] / n / 1e3:9.2f}  {name}"
-    yield " idle ms   times   us each"
+    yield " idle ms   count   us each"
     for (left, right), ns in idle.most_common(most // 3):
         n = idle_count[left, right]
         yield f"{ns / 1e6:8.2f} {n:7d} {ns / n / 1e3:9.2f}  {left} -> {right}"
     places = [n for n, k in enumerate(kernels) if around and around in k.name.partition("  ")[0]]
     if len(places) > 1:
         first, last = places[len(places) // 2 - 1 : len(places) // 2 + 1]
-        yield f"from one {around} to the next, us: start, duration"
+        yield f"launches from one {around} to the next: start and duration in us"
         for k in kernels[first : last + 1]:
             yield f"{(k.start - kernels[first].start) / 1e3:10.2f} {k.duration / 1e3:9.2f}  {k.name}"
 

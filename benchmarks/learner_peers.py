@@ -57,7 +57,7 @@ def hidden_states_of_ours(a, save, ids):
 def expect_ours(a, save, hidden_states):
     """Exits with an error if hidden_states(ids), with ids (1, length), differs from the result of `lazy probe` for the
     model folder that save(folder) writes."""
-    ids = torch.randint(0, a.vocab, (100,))  # not a multiple of the chunk length
+    ids = torch.randint(0, a.vocab, (100,))  # the length is not a multiple of the chunk length
     with torch.no_grad():
         theirs = hidden_states(ids[None])
     difference = (hidden_states_of_ours(a, save, ids) - theirs).abs().max().item()

@@ -41,7 +41,7 @@ std::map<std::string, std::string> shipped_models() {
 ModelConfig shape(const std::string& name, const std::string& text, int64_t layers, int64_t length) {
   Config config = Config::parse(text, "models/" + name + "-340m.toml");
   ModelConfig m = ModelConfig::from_toml(config);
-  if (layers > 0) {  // a large vocabulary would dominate the time of few layers
+  if (layers > 0) {  // with few layers, a large vocabulary would dominate the time
     m.num_layers = std::min(layers, m.num_layers);
     m.vocab_size = 256;
   }

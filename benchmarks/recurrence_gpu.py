@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from gpu_medians import medians
 
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument("operators", help="liblazy_ops.so")
+p.add_argument("operators", help="path of liblazy_ops.so")
 p.add_argument("--shape", nargs="*", default=["16x2048", "8x4096", "4x8192"])
 p.add_argument("--rounds", type=int, default=10)
 p.add_argument("--kernels", action="store_true")

@@ -74,8 +74,9 @@ class HeadParameters(nn.Module):
         if self.variant != "null":
             offset = "constant" if self.variant == "constant" else "per_visible"
             return lazy_attention.attention(q_BLHD, k_BKGD, v_BKGD, tau=self.tau(), offset=offset, scale=scale)
-        # The null key is key 0. One more dimension of the queries contains the head's logit; this dimension is 1 in the
-        # null key and 0 in the other keys. Attention is bottom-right aligned, so every query sees the null key.
+        # The null key is key 0. Queries and keys have one additional dimension: in the queries it contains the head's
+        # logit, in the null key it is 1, and in all other keys it is 0. Attention is bottom-right aligned, so every
+        # query sees the null key.
         dim = q_BLHD.shape[-1]
         logits = (self.null / scale).to(q_BLHD.dtype)[:, None].expand(*q_BLHD.shape[:3], 1)
         q = F.pad(torch.cat([q_BLHD, logits], -1), (0, PADDED - dim - 1))

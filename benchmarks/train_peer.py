@@ -39,15 +39,15 @@ def options():
         "--peer",
         action="append",
         choices=["decoder", "transformers", *learner_peers.PEERS],
-        help="default: decoder and transformers",
+        help="model to measure (may be repeated; default: decoder and transformers)",
     )
     p.add_argument("--ttt-lm", help="folder of ttt-lm-pytorch, for ttt-linear and ttt-mlp")
-    p.add_argument("--precision", action="append", choices=["fp32", "bf16"], help="type of the weights; default: both")
+    p.add_argument("--precision", action="append", choices=["fp32", "bf16"], help="dtype of the weights; default: both")
     p.add_argument("--device", default="cuda")
     p.add_argument("--no-compile", action="store_true")
-    p.add_argument("--ours", help="the program `lazy`, for rows of our models")
-    p.add_argument("--config", action="append", default=[], help="a configuration for --ours (may be repeated)")
-    p.add_argument("--json", help="write all rows to this file")
+    p.add_argument("--ours", help="path of the program `lazy`, to measure our models too")
+    p.add_argument("--config", action="append", default=[], help="model configuration for --ours (may be repeated)")
+    p.add_argument("--json", help="write the results to this file")
     p.add_argument("--one", help=argparse.SUPPRESS)  # child process: measure one peer, write its row here
     a = p.parse_args()
     a.inner = a.inner or (a.width * 8 // 3 + 255) // 256 * 256

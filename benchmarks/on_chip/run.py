@@ -206,7 +206,7 @@ def main():
             times["portable"] = portable[str(length)]
         for name, ms in times.items():
             print(
-                f"{length:6} {name:32} {ms:8.4f} ms   hopper / it {times['hopper'] / ms:5.2f}   cuDNN / it "
+                f"{length:6} {name:32} {ms:8.4f} ms   hopper / this {times['hopper'] / ms:5.2f}   cuDNN / this "
                 f"{times['cuDNN softmax'] / ms:5.2f}",
                 flush=True,
             )

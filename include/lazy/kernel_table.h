@@ -30,7 +30,7 @@ struct KernelEntry {
   NormalizerFamily family;
   int head_size;                       // of both keys and values
   int min_capability, max_capability;  // compute capability as 10 * major + minor, both inclusive
-  int shared_memory = 0;               // bytes per block; 0: no more than every supported GPU offers
+  int shared_memory = 0;               // required bytes per block; 0: every supported GPU has enough
 };
 
 // The portable kernel supports every family at head sizes 64 and 128. The other head sizes and the hopper kernel exist

@@ -67,7 +67,7 @@ OrderedJson documents_json(const InspectOptions& options, const std::vector<Show
     if (shown.split != options.split) continue;
     for (const Shard& shard : shown.shards) {
       if (tokenizer->fingerprint() != shard.header().tokenizer_fingerprint) {
-        fail("inspect", "{}: prepared with tokenizer {:016x}, but {} is {:016x}", shard.path().string(),
+        fail("inspect", "{}: prepared with tokenizer {:016x}, but {} has fingerprint {:016x}", shard.path().string(),
              shard.header().tokenizer_fingerprint, (folder / "tokenizer").string(), tokenizer->fingerprint());
       }
       for (int64_t d = 0; d < shard.documents(); ++d, ++number) {

@@ -348,7 +348,7 @@ std::filesystem::path pretrained_folder(Config& config) {
     const ConfigSection section = config.section(name);
     for (const std::string& key : section.keys()) {
       if (key == "from" || key.starts_with("offset_schedule.")) continue;
-      fail("config", "{}: {}.{}: expected none in addition to model.from, whose config.json has the model's settings",
+      fail("config", "{}: {}.{}: expected no key in addition to model.from, whose config.json has the model's settings",
            section.where(key), name, key);
     }
   }

@@ -121,7 +121,9 @@ struct AttentionConfig {
   int64_t num_kv_heads = 16;
   int64_t head_dim = 64;
   Normalizer normalizer = Normalizer::softmax;
-  OffsetKind offset = OffsetKind::per_visible;  // Elastic-Softmax. per_visible: tau / i, constant: tau
+  // offset that Elastic-Softmax adds to each probability: tau / (number of visible keys) for per_visible, tau for
+  // constant
+  OffsetKind offset = OffsetKind::per_visible;
   bool offset_trainable = true;
   double offset_init = -1;
   // Used with softmax_sink. If false, each head's sink logit stays at sink_init (off-by-one softmax for sink_init 0).

@@ -75,7 +75,8 @@ at::Tensor GraphedStateRunner::logits(const at::Tensor& ids, KVCache& cache) {
 void GraphedStateRunner::run(int64_t place) {
   KVCache cache;
   cache.states = states_;
-  cache.length = cycle_ + place;  // at least one cycle, so that the pass does not treat the token as the first one
+  // The length is at least one cycle. Otherwise the pass would treat the token as the first token of a text.
+  cache.length = cycle_ + place;
   const at::Tensor logits = model_.logits(model_.forward(ids_, {.cache = &cache}).hidden);
   if (!logits_.defined()) logits_ = at::empty_like(logits);
   logits_.copy_(logits);

@@ -36,7 +36,8 @@ json parse_header_json(std::string_view text, const std::string& file) {
   std::vector<std::set<std::string>> keys;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) {
-      if (depth > 2) fail(kSafetensors, "{}: header: nesting is deeper than tensor name, field, list", file);
+      if (depth > 2)
+        fail(kSafetensors, "{}: header: the JSON nesting is deeper than three levels (tensor name, field, list)", file);
       if (event == json::parse_event_t::object_start) keys.emplace_back();
     } else if (event == json::parse_event_t::object_end) {
       keys.pop_back();

@@ -213,7 +213,8 @@ kernels::Problem problem_of_any_length(const AttentionArguments& a) {
   p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
   p.causal = a.causal;
   p.window =
-      // The limit is farther than any key, but small enough that position + window does not overflow.
+      // Limit the window to a distance that is larger than the distance of any key, but so small that position + window
+      // does not overflow.
       std::min(a.window, int64_t{1} << 40);
   p.normalizer = normalizer_from(a.operation, a.normalizer).normalizer;
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;

@@ -28,10 +28,10 @@ struct CudaLibrary {
                            const at::Tensor& lse, const OptionalTensor& alive_sum, const RopeArguments& rope,
                            AttentionGradients& g) = nullptr;
 
-  // The backward pass for keys that are only a part of the softmax of their rows. Requires check_backward and the
-  // normalizer softmax_sink, whose rows have weight outside of the given keys; the sink itself is not read. out and lse
-  // belong to the whole softmax. Returns false without computing anything if the kernels would derive the row
-  // statistics from the given keys only.
+  // The backward pass of a softmax whose keys are processed in several parts: computes the gradients for one part of
+  // the keys. Requires check_backward and the normalizer softmax_sink, whose rows have weight outside of the given
+  // keys; the sink itself is not read. out and lse are the results of the whole softmax. Returns false without
+  // computing anything if the kernels would derive the row statistics from the given keys only.
   bool (*softmax_part_backward)(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                                 const at::Tensor& lse, AttentionGradients& g) = nullptr;
 };

@@ -47,7 +47,7 @@ bool multiplies_bf16() {
 bool widened(const at::Tensor& a, const at::Tensor& b) { return !multiplies_bf16() && served(a, b, at::kBFloat16); }
 
 at::Tensor by_widening(const at::Tensor& a, const at::Tensor& b) {
-  constexpr int64_t kMaxAtOnce = 1 << 23;  // elements of b: 32 MB in fp32
+  constexpr int64_t kMaxAtOnce = 1 << 23;  // maximum number of elements of b that are converted at once: 32 MB in fp32
   const at::Tensor wide = a.to(at::kFloat);
   const int64_t rows = std::max<int64_t>(kMaxAtOnce / b.size(1), 1);
   at::Tensor out = at::empty({a.size(0), b.size(0)}, a.options());

@@ -9,7 +9,7 @@ namespace lazy::ops {
 
 namespace {
 
-// Whether x is an input for inference of one token on a GPU that the kernels support.
+// Whether the step kernels support x: one token on a GPU, without gradients, in a supported dtype.
 bool serves(const at::Tensor& x) {
   return x.is_cuda() && step_kernels() && !at::GradMode::is_enabled() && x.scalar_type() != at::kDouble &&
          x.size(1) == 1 && x.numel() > 0 && forced_kernel() != "plain" && forced_kernel() != "reference";

@@ -1,4 +1,5 @@
-// Backward pass for keys that are only a part of the softmax of their rows, on NVIDIA GPUs (ops/cuda_library.h).
+// Backward pass of a softmax whose keys are processed in several parts, for one part of the keys, on NVIDIA GPUs
+// (ops/cuda_library.h).
 #include "ops/attention_cuda.h"
 #include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"

@@ -151,7 +151,8 @@ std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
            all(at::kFloat, &l.norm, &l.mlp_norm, &a.distance_bias, &a.tau, &a.options.sink, &a.options.alibi_slopes);
   };
   if (!in_place(in.x, at::kBFloat16) || !std::all_of(in.layers.begin(), in.layers.end(), fits)) return {};
-  const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());  // only for the checks
+  // this tensor is used only for the checks
+  const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());
   const AttentionOptions& options = first.attention.options;
   const OptionalTensor none, bias = optional(first.attention.distance_bias), tau = optional(first.attention.tau),
                              sink = optional(options.sink), slopes = optional(options.alibi_slopes);

@@ -49,7 +49,8 @@ std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<d
 // Random inputs. Query rows are redrawn until no score is within `liveness_band` of the threshold at which a weight
 // becomes zero. Every correct fp32 computation then has the same alive keys as float64.
 Inputs make_inputs(const Shape& shape, uint64_t seed);
-// Half width of the band, in units of the score: a few rounding errors of a score of this size and of the log-sum-exp.
+// Half the width of the band around the threshold, in units of the score: a few rounding errors of a score of size
+// `largest_score` and of the log-sum-exp.
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
@@ -57,18 +58,18 @@ Results run_reference(const Shape& shape, const Inputs& inputs);
 std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed, int orders, bool gradients);
 Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // on the device that device.h selects
 
-// The tolerance: the error of a kernel may be at most twice the error of the plain computation, plus one rounding, both
-// relative to the reference. The order of sums is not specified in fp32, and a single result may be exact by chance.
-// Therefore the plain computation runs with several orders and the largest error counts, and errors (relative to the
-// values of the case) are pooled over all cases with the same score scale. Numbers of alive keys must be equal to the
-// reference.
+// The tolerance of the tests: the error of a kernel may be at most twice the error of the plain computation, plus one
+// rounding. Both errors are relative to the reference. fp32 sums have no specified order, so a single result of the
+// plain computation may be exact by chance. Therefore the plain computation runs with several orders and its largest
+// error counts. Errors are relative to the size of the values of their case and are pooled over all cases with the same
+// score scale. The numbers of alive keys must be equal to the reference.
 class TwoReferences {
  public:
   // tensor_cores: tensor cores truncate the sum of a score once per 16 products, where the plain computation rounds. An
   // fp32 result may therefore have one more rounding error for each truncation.
   explicit TwoReferences(bool tensor_cores = false) : tensor_cores_(tensor_cores) {}
   void add(const Shape& shape, const Inputs& inputs) { add(shape, inputs, run_fast(shape, inputs)); }
-  // Empty members of `found` are not compared.
+  // Empty members of `found` are results that the kernel did not compute; they are not compared.
   void add(const Shape& shape, const Inputs& inputs, const Results& found);
   void check() const;
 

@@ -19,7 +19,7 @@ Errors errors(const Values& reference, const Values& x) {
   // Reference values below 2^-100 are treated as underflow.
   double largest = 0x1p-100, mean_square = 0x1p-200, difference = 0, differences = 0;
   for (size_t n = 0; n < x.size(); ++n) {
-    if (reference[n] == x[n]) continue;  // also for equal infinities
+    if (reference[n] == x[n]) continue;  // skips exact results, including equal infinities
     const double d = std::abs(reference[n] - x[n]);
     if (!(d <= difference)) difference = d;  // true for NaN
     differences += d * d / static_cast<double>(x.size());

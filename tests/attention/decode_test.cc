@@ -246,7 +246,7 @@ TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
       for (int64_t h = 0; h < s.heads; ++h) {
         EXPECT_EQ(std::memcmp(all.out.row(b, i, h), alone.out.row(b, i, h), 64 * sizeof(double)), 0)
             << b << ' ' << i << ' ' << h;
-        // The first query of the second sequence is at a position before its only key. At tau = -1 the output of a row
+        // In the second sequence, the first query is at a position before the only key. At tau = -1 the output of a row
         // with one key is exactly zero.
         if (b > 0) {
           EXPECT_EQ(all.out.row(b, i, h)[0], 0);
@@ -282,7 +282,7 @@ TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
   }
 }
 
-// More rows than one tile of a kernel.
+// More query rows than one tile of a kernel has.
 TEST(Decode, ManyQueriesAndHeads_MatchReference) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     Shape s = long_shape();
@@ -314,7 +314,7 @@ Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, in
   return s;
 }
 
-// Enough work that one warp of a GPU processes a few hundred keys, so that its ring buffers wrap around.
+// Enough keys that one warp of a GPU processes a few hundred of them, so that its ring buffers wrap around.
 TEST(Decode, ManyKeysPerWarp_MatchReference) {
   if (!on_cuda()) GTEST_SKIP() << "only the GPU kernel divides the work in this way";
   const Shape s = many_keys(8, 4096, 64, 16, 8);
@@ -324,7 +324,8 @@ TEST(Decode, ManyKeysPerWarp_MatchReference) {
   comparison.check();
 }
 
-// Enough short sequences that one GPU block processes all keys of a tile (by_tile), unless statistics are requested.
+// So many short sequences that one GPU block processes all keys of a tile (by_tile in decode.cu), unless statistics are
+// requested.
 TEST(Decode, ManyShortSequences_MatchReference) {
   if (!on_cuda()) GTEST_SKIP() << "only the GPU kernel divides the work in this way";
   TwoReferences comparison;

@@ -90,7 +90,7 @@ void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool 
       sum += entmax ? z * z : z;
     }
     (sum > 1 ? lo : hi) = middle;
-    // Remove scores whose weights are zero for every larger threshold.
+    // Remove scores whose weights are zero for every threshold that is still possible, that is, from `lo` on.
     if (sum > 1) std::erase_if(scores, [&](double x) { return x <= lo; });
   }
   const float theta = static_cast<float>(lo);

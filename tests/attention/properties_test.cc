@@ -140,7 +140,7 @@ TEST(Properties, RowsWithoutVisibleKeys_AreZeroForEveryNormalizer) {
   }
 }
 
-// scale: size of the terms whose sum the values are. rounding: relative rounding error of a weight.
+// scale: size of the terms that are added to compute a value. rounding: relative rounding error of a weight.
 void expect_close(const char* what, const std::vector<double>& reference, const std::vector<double>& found,
                   double rounding, double scale = 1) {
   double largest = scale;

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Normalizers, Reference, testing::ValuesIn(kAllNormalize
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST(ReferenceValues, Elastic_MatchesHandComputedValues) {
-  // Two keys with scores 0 and ln 3: p = 1/4, 3/4; tau / c = -1/2: weights 0 and 1/4.
+  // A row with two keys whose scores are 0 and ln 3 has p = 1/4 and 3/4. With tau / c = -1/2 the weights are 0 and 1/4.
   Shape s;
   s.dtype = DType::f64;
   s.normalizer = Normalizer::elastic;

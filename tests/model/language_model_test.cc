@@ -33,7 +33,7 @@ ModelConfig small(const char* kind) {
                 .max_length = 64,
                 .attention = {.num_heads = 4, .num_kv_heads = 4, .head_dim = 16},
                 .mlp = {.intermediate_size = 80}};
-  c.init_std = 0.15;  // large enough that attention and the cut by the offset affect the results
+  c.init_std = 0.15;  // large enough that attention and the offset's threshold affect the results
   if (std::string(kind) == "lazy") {
     c.attention.normalizer = Normalizer::elastic;
     c.attention.distance_bias_window = 12;
@@ -289,7 +289,7 @@ TEST(LanguageModel, StatisticsAndAttentionInputs_AreReportedPerLayer) {
   for (const at::Tensor& stats : result.stats) {
     EXPECT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 4, 13}));
     EXPECT_TRUE(stats.select(0, 2).select(2, 0).eq(0).all().item<bool>())
-        << "at i = 1 and tau = -1 all weights are zero";
+        << "with one visible key (i = 1) and tau = -1, all weights are zero";
   }
 }
 

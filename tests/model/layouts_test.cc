@@ -102,7 +102,7 @@ TEST(Layouts, Checkpointing_GivesSameGradients) {
   }
 }
 
-// bf16 has a precision of 8 bits for weights and activations.
+// bf16 has a significand of 8 bits: weights and activations are rounded with a relative error of up to 1/256.
 TEST(Layouts, Bfloat16_IsCloseToFp32) {
   for (const ModelConfig& config : {gpt2("initializer_range = 0.2"), small_family("gemma3_text")}) {
     LanguageModel model(config, 3);

@@ -157,7 +157,8 @@ TEST(QuantizationSlow, Loss_MatchesSameRoundingInPyTorch) {
   c.hidden_size = 64;
   c.attention.head_dim = 16;
   c.mlp.intermediate_size = 128;
-  // Larger weights would amplify the few values that are rounded differently because of another order of sums.
+  // With larger weights, the few values that are rounded differently (because sums are computed in another order) would
+  // change the results too much.
   c.init_std = 0.06;
   LanguageModel(c, 3).save(folder / "ours");
   const at::Tensor ids =

@@ -111,7 +111,7 @@ class ReferenceDecoder {
     return out.to(w_.begin()->second.scalar_type());
   }
 
-  // The attention weights for scores s (..., keys); only visible keys are included.
+  // Returns the attention weights for the scores s (..., keys). Keys that are not visible get no weight.
   at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());

@@ -322,7 +322,7 @@ TEST(HeaviestCache, HeaviestAttention_MatchesLoops) {
     const StreamingInputs in = inputs(c);
     int64_t evicted = 0;
     const at::Tensor expected = heaviest_by_loops(in, keep, &evicted);
-    EXPECT_GT(evicted, 3);  // the dropped token is not always the one that just left the latest tokens
+    EXPECT_GT(evicted, 3);  // in several cases the dropped token is not the one that has just left the latest tokens
     for (const int64_t part : {40, 7, 1}) {
       StreamingInputs own = in;
       own.k = own.v = at::Tensor();

@@ -62,7 +62,8 @@ TEST(AttentionOperator, MetaKernel_ReturnsSameShapes) {
   EXPECT_EQ(std::get<0>(real).strides(), std::get<0>(shape).strides());
 }
 
-// Every gradient reaches its input: the fp32 kernels match the float64 definition through the same autograd code.
+// Compares every gradient of the fp32 kernels with the gradient of the float64 definition. Both use the same autograd
+// code.
 TEST(AttentionOperator, Gradients_MatchFloat64Reference) {
   const Inputs in = inputs(at::kFloat), exact = [&] {
     Inputs e = in;

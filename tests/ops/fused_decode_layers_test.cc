@@ -33,7 +33,8 @@ class LayersOfAStep {
   explicit LayersOfAStep(const LayersCase& of) : c_(of), pages_((c_.longest + kPage - 1) / kPage) {
     const auto numbers = at::TensorOptions().dtype(at::kLong).device(test_device());
     if (pages_ % 7 == 0) ++pages_;
-    table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);  // pages are not in consecutive order
+    // pages that follow each other in the table are not adjacent in memory
+    table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);
     in_.x = layer_random({1, kHidden}, 1);
     in_.lengths = at::zeros({1}, numbers);
     in_.block_table = table_.to(test_device());
@@ -73,7 +74,7 @@ class LayersOfAStep {
   }
 
   const FusedDecodeLayers& inputs() const { return in_; }
-  // Sets a different token, in a sequence of a different length.
+  // Sets the input of a different decode step: another token, in a sequence of another length.
   void set(int64_t step) {
     const int64_t length = step % 2 == 0 ? c_.longest - step : 1 + (97 * step + 30) % c_.longest;
     const PagePlaces& pages = in_.layers.front().pages;  // all layers share these tensors
@@ -118,7 +119,7 @@ class LayersOfAStep {
   FusedDecodeLayers in_;
 };
 
-// The kernel is first called, then recorded and replayed with different inputs.
+// The kernel is launched once, then recorded as a CUDA graph and replayed with different inputs.
 TEST(FusedDecodeLayersGpu, FusedKernel_MatchesSeparateKernels) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},

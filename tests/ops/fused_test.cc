@@ -96,7 +96,7 @@ TEST_P(Fused, AddRmsNorm) {
   at::manual_seed(2);
   for (int64_t dim : row_lengths()) {
     SCOPED_TRACE(dim);
-    // Rounding does not change these sums, so that both references see the same sum.
+    // Multiples of 1/32, whose sum is exact in every type, so that both references normalize the same values.
     const auto thirty_seconds = [&] { return here(at::randint(-64, 64, {3, 70, dim}).div(32.0)); };
     const at::Tensor x = thirty_seconds(), r = thirty_seconds();
     expect_matches(
@@ -366,8 +366,8 @@ TEST_P(Fused, LinearCrossEntropy) {
   }
 }
 
-// Many tokens in several chunks on every device, some of them ignored. The result of a token does not depend on its
-// chunk.
+// Many tokens, which are processed in several chunks on every device; some of them are ignored. The result of a token
+// must not depend on its chunk.
 TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   at::manual_seed(10);
   const int64_t tokens = kOnGpu ? 5000 : 300, vocabulary = kOnGpu ? 50257 : 30001;
@@ -410,7 +410,8 @@ TEST(FusedValues, LinearCrossEntropy_IsAccurateForLargeVocabulariesAndLogits) {
       const at::Tensor size = truth.abs().clamp_min(1);
       EXPECT_LE(((log_prob - truth) / size).abs().max().item<double>(), 0x1p-20) << scale << " " << equal;
       EXPECT_NEAR(loss.item<double>(), -truth.mean().item<double>(), 0x1p-20 * size.max().item<double>());
-      // The gradient of the first column is softmax minus the mean of the labels' one-hot vectors.
+      // All hidden states are (1, 0). The gradient of the first column of the weight is therefore the mean over the
+      // tokens of softmax minus the one-hot vector of the label.
       const at::Tensor found = torch::autograd::grad({loss}, {weight})[0].select(1, 0).to(at::kDouble);
       at::Tensor expected = all.exp();
       expected.index_add_(0, labels, at::full({3}, -1 / 3., expected.options()));

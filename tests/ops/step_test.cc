@@ -68,7 +68,7 @@ TEST_F(StepGpu, ProductWithNorm_MatchesSeparateOperators) {
   }
 }
 
-// The shapes of a model; each of them uses different tiles.
+// The shapes of real models. Each shape uses a different tile size.
 TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
            {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {6912, 1000}, {1032, 2999}}) {
@@ -91,7 +91,7 @@ TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   }
 }
 
-// The shapes cover few and many tiles, sums with fewer and with more steps than are in flight, and numbers of columns
+// Covers few and many tiles, inner dimensions with fewer and with more steps than are in flight, and numbers of columns
 // and chunks that are not multiples of the tile sizes.
 TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
@@ -378,7 +378,7 @@ TEST_F(StepGpu, SampledTokens_MatchCpu) {
   }
 }
 
-// Recorded work reads the contents that its inputs have when it is called.
+// A recorded function reads its input tensors at the time of each call, not at the time of the recording.
 TEST(Recorder, RecordedWork_RunsOnEachCall) {
   if (test_device().is_cuda()) GTEST_SKIP() << "a GPU needs a separate stream: see the tests of DecodeRunner";
   const at::Tensor x = at::zeros({3});

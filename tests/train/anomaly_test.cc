@@ -69,7 +69,7 @@ TEST(AnomalyPolicy, Spike_IsRelativeToMedianOfNormalSteps) {
     EXPECT_THAT(high.problem, Names({"loss", "21.7", "3.1", 5}));  // 21.7 is 3.1 times 7
     EXPECT_THAT(check_anomaly(options, *which, 2, 3.1).problem, Names({"gradient", "3.1", 5}));
     EXPECT_EQ(which->losses.size(), 5u);
-    EXPECT_EQ(which->losses.back(), 7);  // a skipped step does not enter the window
+    EXPECT_EQ(which->losses.back(), 7);  // the loss of a skipped step is not added to the window
   }
 }
 

@@ -94,7 +94,7 @@ TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
   fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
   Random random(static_cast<uint64_t>(seed) + 1000);
   tiny_corpus();
-  // The timeout is short if a rank will be missing, so that the other ranks detect it soon.
+  // If a rank will be missing, use a short timeout so that the other ranks detect this soon.
   const auto command = [](const ScratchFolder& scratch, const char* timeout = "60") {
     auto words = kill_arguments(scratch);
     words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set",

@@ -54,7 +54,7 @@ MemoryQuery tiny(const std::string& normalizer, bool bf16) {
   return q;
 }
 
-// Every part is exact except for scalars such as the step counter and the loss.
+// Every part of the sum must be exact, except for scalars such as the step counter and the loss.
 TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
   constexpr int64_t kScalars = 64;
   for (const char* checkpointing : {"none", "mlp", "attention", "full"}) {
@@ -409,7 +409,7 @@ TEST(Plan, BenchmarkFile_IsRead) {
   EXPECT_EQ(measured["parameters"], plan["parameters"]);
   EXPECT_EQ(plan["speed"]["tokens_per_second"], measured["tokens_per_second"]);
   EXPECT_EQ(plan["speed"]["measured_peak_memory_bytes"], measured["peak_memory_bytes"]);
-  // A measurement of a different model or mode requires a utilization, which is unknown on a CPU.
+  // A measurement of a different model can only be converted with a utilization, which is unknown on a CPU.
   ASSERT_EQ(bench("--set model.vocab_size=400"), 0);
   EXPECT_THROW(make_plan(config, options), Error);
 }

@@ -91,7 +91,7 @@ TEST(Resume, Signal_SavesCheckpointAndExits) {
     EXPECT_THAT(last_line(stopped.errors),
                 Names({std::string(signal == SIGINT ? "SIGINT" : "SIGTERM"), saved.back(), 40, "--resume"}));
     EXPECT_GE(saved.back(), 13);
-    EXPECT_NE(saved.back() % 10, 0) << "the checkpoint of a regular interval does not test the signal";
+    EXPECT_NE(saved.back() % 10, 0) << "a checkpoint that was due anyway does not test the signal";
     const Ended ended = run_lazy({config, "--resume"}, scratch.path());
     ASSERT_EQ(ended.exit_code, 0) << ended.errors;
     expect_like_straight(scratch / "run");

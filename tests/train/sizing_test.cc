@@ -55,7 +55,7 @@ TEST(Sizing, LongText_RunIsLimitedByTime) {
     EXPECT_LT(stepping, (kStepsShare + 0.01) * r.seconds) << minutes;
     EXPECT_GT(stepping, (kStepsShare - 0.1) * r.seconds) << minutes;
     EXPECT_LE(size.seconds, 1.01 * r.seconds);
-    // About 20 tokens per parameter. Adjacent shapes differ by a factor of two to three.
+    // The choice must be near 20 tokens per parameter. Adjacent shapes differ by a factor of two to three.
     const double ratio = tokens / static_cast<double>(size.layer_parameters);
     EXPECT_GT(ratio, 6) << minutes;
     EXPECT_LT(ratio, 70) << minutes;
@@ -93,7 +93,7 @@ TEST(Sizing, OnlyPromisingShapes_AreMeasured) {
 
 TEST(Sizing, LittleMemory_UsesSmallerMicroBatches) {
   SizingRequest r = request(6000, int64_t{1} << 40);
-  // the speed is the same for any batch size, so nothing else changes
+  // the speed does not depend on the batch size, so the rest of the choice does not change
   const RunSize before = Machine{.fixed = 0}.choose(r);
   r.memory = before.memory * 3 / 4;
   const RunSize tight = Machine{.fixed = 0}.choose(r);

@@ -173,7 +173,7 @@ TEST(Trainer, GoldenLosses_MatchRecordedFile) {
       EXPECT_NEAR(found[i], expected[i], 2 * carried[i] + std::numeric_limits<float>::epsilon() * expected[i])
           << "step " << i + 1;
     }
-    // Checks that the comparison is sensitive: a change of the learning rate by 0.1 % exceeds the tolerance.
+    // Checks that the comparison is sensitive: a change of the learning rate by 0.1 % must exceed the tolerance.
     auto slipped = config;
     slipped.schedule.peak *= 1.001;
     EXPECT_GT(std::abs(first_losses(slipped).back() - found.back()), 2 * carried.back());

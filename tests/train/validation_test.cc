@@ -86,7 +86,7 @@ TEST(Validation, Softmax_ReleasesNoMass) {
   EXPECT_EQ(s.at("attention/alive_fraction"), 1);
   EXPECT_NEAR(s.at("attention/sink_ratio") + s.at("attention/density"), 1,
               kLength * std::numeric_limits<float>::epsilon());
-  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone contributes this much
+  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone contributes 1 / kLength
   EXPECT_EQ(s.count("attention/tau_mean"), 0u);
 }
 

@@ -46,7 +46,7 @@ TEST(Watching, AttentionStatistics_AreLoggedForEveryLayer) {
 
 TEST(Watching, LossLines_BecomeRarerInLongRuns) {
   LossLines lines;
-  EXPECT_TRUE(lines.due(2));  // the first step
+  EXPECT_TRUE(lines.due(2));  // the first line, 2 seconds after the start
   EXPECT_FALSE(lines.due(31));
   EXPECT_TRUE(lines.due(32));
   int count = 0;

@@ -80,8 +80,8 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   list.count = count;
 }
 
-// kGathered: number of vectors of a row of V per iteration. kSums: number of independent sums per row of weights, which
-// is limited by the number of registers: 16 sums in total with AVX-512, 8 with AVX2.
+// kGathered: number of vectors of a row of V that one iteration processes. kSums: number of independent sums per row of
+// weights. The number of registers limits it: 16 sums in total with AVX-512, 8 with AVX2.
 constexpr size_t kGathered = 4;
 constexpr int kSums = kLanes >= 16 ? 2 : 1;
 

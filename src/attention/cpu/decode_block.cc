@@ -114,8 +114,8 @@ const float* copy_row(DType type, const uint8_t* from, int64_t stride, size_t di
   return to;
 }
 
-// Products of a key and a query, summed within each lane only. kPairs: number of whole pairs of vectors in `dims`; -1:
-// not known at compile time.
+// Multiplies a key by a query and adds the products within each lane of the vector only; the caller adds the lanes.
+// kPairs: number of whole pairs of vectors in `dims`; -1: not known at compile time.
 template <typename Load, int kPairs>
 HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const float* HWY_RESTRICT q, size_t dims) {
   const F f;
@@ -325,7 +325,8 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
       }
     });
   };
-  // Alive rows are sparse, so the hardware prefetchers do not predict them. They are prefetched one list ahead.
+  // The alive rows are too sparse for the hardware prefetchers to predict. They are therefore prefetched one list
+  // ahead.
   AliveRows lists[2];
   lists[1].list.count = 0;
   int next = 0;

@@ -277,8 +277,8 @@ inline HWY_NOINLINE Above above(const StripRow& row, const float* x, float theta
 
 inline float sparsemax_threshold(const StripRow& row, const float* x) {
   double theta = -1;
-  // Each step solves for theta on the support of the previous threshold. When the support does not change any more, the
-  // threshold is exact.
+  // Each step solves for theta with the support (the set of scores above the threshold) of the previous threshold. When
+  // the support no longer changes, the threshold is exact.
   for (size_t support = std::numeric_limits<size_t>::max();;) {
     const Above a = above(row, x, static_cast<float>(theta));
     theta += (a.sum - 1) / static_cast<double>(a.count);
@@ -292,8 +292,8 @@ inline float entmax15_threshold(const StripRow& row, const float* x) {
   for (size_t support = 0;;) {
     const Above a = above(row, x, static_cast<float>(theta));
     const double step = (a.squares - 1) / (2 * a.sum), n = static_cast<double>(a.count);
-    // On a fixed support the sum of weights is quadratic in theta. Its root is the solution if the support at the root
-    // is the same. The root for a support that is too large is too high.
+    // For a fixed support, the sum of weights is quadratic in theta. The root of this quadratic is the solution if it
+    // yields the same support. A support that is too large yields a root that is too high.
     const double discriminant = a.sum * a.sum - n * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + std::sqrt(discriminant)));

@@ -24,14 +24,14 @@ struct Schedule {
   int threads = 1;
 };
 
-// strips: number of strips of scores (rows x keys) that a row block needs at the same time.
+// strips: number of score strips (rows x keys) that a row block needs in memory at the same time.
 Schedule make_schedule(const Problem& p, int strips);
 
 // Ends of the groups of units: units [ends[n-1], ends[n]) are processed together. A unit needs floats(unit) of packed
 // memory.
 template <typename Floats>
 std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
-  constexpr size_t kBudget = size_t{24} << 20;  // in floats (96 MiB)
+  constexpr size_t kBudget = size_t{24} << 20;  // memory for the packed keys of a group of units, in floats (96 MiB)
   std::vector<size_t> ends;
   size_t used = 0;
   for (size_t n = 0; n < schedule.units.size(); ++n) {

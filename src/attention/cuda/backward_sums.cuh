@@ -23,7 +23,8 @@ __device__ float dot8(const uint4& a, const uint4& b) {
 }
 
 // Per-row values for the gradient of a query-key pair. `anchor` is the log-sum-exp of the scores in units of log2.
-// `alone`: the row sees only one key, which has p = 1 for every score and a zero gradient.
+// `alone` means that the row sees only one key; its probability p is then 1 for every score, so the gradient of the
+// score is zero.
 struct BackwardRowState {
   float anchor, center, offset;
   bool alone;

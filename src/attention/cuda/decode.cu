@@ -21,10 +21,10 @@ constexpr int64_t kScans = 2048;                    // total number of warps for
 constexpr int kScanMost = 1024;                     // maximum keys per warp for V
 constexpr int64_t kRoundScores = int64_t{1} << 25;  // scores per round (128 MiB), unless one tile has more
 constexpr int kFewParts = 256;                      // maximum parts per row without the states kernel
-constexpr int kInvariantPart = 64;                  // value of `part` in invariant mode (see divide) and for by_tile
-constexpr int kInvariantScan = 128;                 // value of `scan` in these cases
-constexpr int64_t kTiles = 256;                     // by_tile is used from this number of tiles on,
-constexpr int64_t kTileReach = 4096;                // and up to this number of keys
+constexpr int kInvariantPart = 64;                  // keys per part in invariant mode (see divide) and with by_tile
+constexpr int kInvariantScan = 128;                 // keys per warp for V in these two cases
+constexpr int64_t kTiles = 256;                     // by_tile is used from this number of tiles on, if a tile
+constexpr int64_t kTileReach = 4096;                // has at most this number of keys
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -64,7 +64,8 @@ void divide(Params& p, bool invariant) {
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
   // A round consists of whole sequences if at least one fits, otherwise of some tiles of one sequence. All rounds have
   // about the same size.
-  const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);  // other families read one row at a time
+  // for other families, a block reads the scores of one row at a time
+  const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);
   p.score_rows = by_key ? power : rows;
   p.score_row = by_key ? 1 : p.columns;
   p.score_key = by_key ? power : 1;

@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
       warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
-  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // the same in every warp
+  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // equal in every warp
   float lse;
   const RowState state =
       needs_all_scores(p.normalizer) ? state_of_scores(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);

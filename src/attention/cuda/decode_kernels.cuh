@@ -13,7 +13,7 @@ namespace lazy::kernels::cuda::decoding {
 template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  wait_for_launcher();  // until then, the previous round may still read its scores
+  wait_for_launcher();  // before this call returns, the previous round may still read its scores
   let_next_start();
   // Start with the last keys: keys near the query have the distance bias and take longest.
   const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
@@ -53,7 +53,7 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  __shared__ RowTile t;  // in shared memory to save registers
+  __shared__ RowTile t;  // in shared memory, because registers are scarce
   __shared__ int span;
   __shared__ RowState states[kRows];
   __shared__ SpanStats stats[kWarps];
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x);
   __syncthreads();
   char* const mine = memory + warp * p.tile_bytes;
-  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;  // parts per warp
+  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;  // number of parts of the keys per warp
   {
     const int index = warp * parts, begin = t.sequence.first + index * p.part;
     const int count = min(t.sequence.end - begin, parts * p.part);
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   __syncthreads();
   find_states(p, t, 0, states);
   __syncthreads();
-  const auto sums_of = [&](int piece) {  // sums of one piece, shape (rows, value_dim)
+  const auto sums_of = [&](int piece) {  // address of the sums of one piece, shape (rows, value_dim)
     return p.sums + (t.row * kWarps * p.max_spans + piece * t.rows) * p.value_dim;
   };
   for (int n = threadIdx.x / 32;; n += kWarps) {  // recomputes the warp index to save registers

@@ -24,7 +24,7 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
   if constexpr (F != NormalizerFamily::exponential || R == 1) {
 #pragma unroll
     for (int r = 0; r < R; ++r) to[r] = r < rows ? __ldcg(from + r * p.score_row) : 0;
-  } else if constexpr (R == 2) {  // in this case score_row is 1
+  } else if constexpr (R == 2) {  // with two rows, score_row is 1: the two scores of a key are adjacent
     const float2 x = __ldcg(reinterpret_cast<const float2*>(from));
     to[0] = x.x, to[1] = x.y;
   } else {
@@ -44,7 +44,8 @@ template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
   constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // otherwise `stats` is null
-  constexpr int kSteps = steps_at_once(R);                    // steps of 32 keys
+  // number of steps (32 keys each) that are processed at once
+  constexpr int kSteps = steps_at_once(R);
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
   const AliveList list = make_list(list_memory, R);
   const Normalizer normalizer = F == NormalizerFamily::exponential ? Normalizer::softmax
@@ -52,11 +53,11 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
                                                                    : p.normalizer;
   const int lane = threadIdx.x % 32, rows = t.rows, batch = t.batch;
   const float* const from = score_at(p, t, 0, begin);
-  constexpr bool kCopied = R <= Sums::kCopiedStates;  // more states would not fit in registers
+  constexpr bool kCopied = R <= Sums::kCopiedStates;  // with more rows, copies of the states would not fit in registers
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive = 0;  // entries in the list; alive keys of row `lane`
+  int listed = 0, alive = 0;  // number of entries in the list; number of alive keys of row `lane`
 #pragma unroll
   for (int r = 0; r < (kCopied ? R : 0); ++r) {
     copies[r] = states[min(r, rows - 1)];
@@ -87,7 +88,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
         const int64_t at = p.block_table ? offset_on(pages[i], p, p.v, begin + n) : row;
         row += 32 * p.v.token;
         bool needed = false;
-        unsigned living = 0;  // bit r: the key is alive for row r
+        unsigned living = 0;  // bit r is set if the key is alive for row r
         float weight[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {

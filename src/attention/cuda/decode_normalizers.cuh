@@ -175,7 +175,7 @@ __device__ inline Above above(const float* s, int count, float largest, float un
     }
   }
   mine = {warp_sum(mine.count), warp_sum(mine.sum), warp_sum(mine.squares)};
-  __syncthreads();  // the results of the previous call have been read
+  __syncthreads();  // wait until all threads have read the results of the previous call
   if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = mine;
   __syncthreads();
   Above all{};
@@ -189,8 +189,8 @@ __device__ inline Above above(const float* s, int count, float largest, float un
 
 __device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
   double theta = -1;
-  // Each step solves for theta on the support of the previous threshold. When the support does not change any more, the
-  // threshold is exact.
+  // Each step solves for theta with the support (the set of scores above the threshold) of the previous threshold. When
+  // the support no longer changes, the threshold is exact.
   for (int support = INT32_MAX;;) {
     const Above a = above(s, count, largest, 1, static_cast<float>(theta), room);
     theta += (a.sum - 1) / a.count;
@@ -204,8 +204,8 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   for (int support = 0;;) {
     const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);
     const double step = (a.squares - 1) / (2 * a.sum);
-    // On a fixed support the sum of weights is quadratic in theta. Its root is the solution if the support at the root
-    // is the same. The root for a support that is too large is too high.
+    // For a fixed support, the sum of weights is quadratic in theta. The root of this quadratic is the solution if it
+    // yields the same support. A support that is too large yields a root that is too high.
     const double discriminant = a.sum * a.sum - a.count * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + sqrt(discriminant)));

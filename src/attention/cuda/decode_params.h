@@ -33,7 +33,7 @@ constexpr int kSumThreads = 512;  // threads per block of the sums kernel
 enum class PageAlignment { none, units, keys };
 
 struct Sequence {
-  int length;      // -1: invalid length, the results are NaN
+  int length;      // number of keys of the sequence; -1: the length is invalid, and the results are NaN
   int first, end;  // range of keys that at least one row sees; first is rounded down to a multiple of kPad
 };
 
@@ -42,14 +42,14 @@ struct alignas(16) RowState {
   float largest;       // maximum score
   float inverse;       // 1 / sum of exponentials; for sparsemax and entmax15, the threshold
   float offset;        // elastic: tau / c or tau; sigmoid: bias
-  float dead;          // exponential family: weights up to this value are set to zero
+  float dead;          // exponential family: a weight up to this value is set to zero
   float weight_scale;  // a power of two that keeps weights in the range of fp16
   int begin, end;      // range of visible keys
   int unused;
 };
 
-// Division by an invariant integer, for dividends below 2^30: the upper half of a product with a precomputed factor,
-// shifted right.
+// Divides numbers below 2^30 by an integer that is constant in a kernel. A division is the upper half of a product with
+// a precomputed factor, followed by a right shift.
 struct Divisor {
   int value = 1;
   uint32_t factor = 0, shift = 0;
@@ -77,13 +77,13 @@ struct Params {
   int capacity;
   int batch, q_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window;
-  float scale, sigmoid_bias;  // scale is 1 with a softcap, because the softcap includes it
+  float scale, sigmoid_bias;  // with a softcap, scale is 1, because `softcap` includes the scale
   Softcap softcap;
   DType dtype;
   Normalizer normalizer;
   bool causal, per_visible, q_aligned;
 
-  int group, rows, tiles;            // per kv head: query heads, query rows, tiles of rows
+  int group, rows, tiles;            // numbers per kv head: query heads, query rows, tiles of query rows
   int part, scan;                    // keys per warp in the scores and values kernels; powers of two
   int columns;                       // number of keys in a row of scores
   int max_parts, max_spans;          // maximum number of parts and spans per row
@@ -128,7 +128,8 @@ void launch_sums(const Params& p, cudaStream_t stream);                         
 // Launches of kernels that begin with wait_for_launcher().
 
 constexpr int kSharedMost = 96 << 10;  // dynamic shared memory per block, available on every GPU from sm_80 on
-constexpr int kSharedPercent = 86;     // 196 KiB on sm_90; the rest is L1 for loads in flight
+// percentage used as shared memory: 196 KiB on sm_90; the rest is L1 cache for loads in flight
+constexpr int kSharedPercent = 86;
 
 // Returns an attribute of the current GPU.
 inline int gpu_attribute(cudaDeviceAttr attribute) {
@@ -153,7 +154,7 @@ class OncePerDevice {
   }
 
  private:
-  std::atomic<uint64_t> done_ = 0;  // one bit for each of the first 64 devices
+  std::atomic<uint64_t> done_ = 0;  // bit n is set after the function has run for device n, for the first 64 devices
 };
 
 // Whether the current GPU and the kernel's machine code support the features of sm_90: programmatic dependent launch

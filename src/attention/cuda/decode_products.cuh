@@ -41,10 +41,12 @@ constexpr int key_bytes(int part, int rows, int offsets, bool dots, int ring) {
 // T: __nv_bfloat16 or __half. D: upper limit of the head size (64, 128 or 256); head sizes are multiples of 8.
 template <typename T, int D>
 struct TensorCores {
-  static constexpr int kBlocks = D == 256 ? 3 : 4;       // minimum blocks per multiprocessor
-  static constexpr int kDepth = D == 256 ? 1 : 256 / D;  // units of 16 keys whose scores are computed per iteration
+  // minimum number of blocks per multiprocessor, for __launch_bounds__
+  static constexpr int kBlocks = D == 256 ? 3 : 4;
+  // number of units (16 keys each) whose scores one iteration computes
+  static constexpr int kDepth = D == 256 ? 1 : 256 / D;
   static constexpr int kRingBytes = ring_bytes(D);
-  static constexpr bool kWholeTiles = true;  // key_part supports several parts per call
+  static constexpr bool kWholeTiles = true;  // key_part can process several parts in one call
   // A stage of the ring holds 16 rows of D dimensions, copied in chunks of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;
@@ -63,7 +65,7 @@ struct TensorCores {
     const KeyMemory m(p, memory, kRingBytes);
     Keys simple = simple_keys(p, t);
     simple.end = min(simple.end, begin + count);
-    constexpr int kEach = PAGES == PageAlignment::units ? kPad : 1;  // keys per offset
+    constexpr int kEach = PAGES == PageAlignment::units ? kPad : 1;  // number of keys that share one offset
     if constexpr (PAGES != PageAlignment::none) {
       bool bad = false;
       for (int n = lane; n < kPad / kEach * units; n += 32) {
@@ -137,7 +139,7 @@ struct TensorCores {
     for (int first = 0; first < units; first += kDepth) {
       const int key = begin + kPad * first;
       const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
-      float bias[kOwnKeys] = {};  // for a single row, loaded before the products
+      float bias[kOwnKeys] = {};  // for tiles of a single row, the biases are loaded before the products
       if (single && !plain) {
 #pragma unroll
         for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
@@ -363,7 +365,8 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);  // if folded: the low part, from column r + 4
+          // if high and low parts are in one product: the sum of the low parts, from column r + 4
+          const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }
       }

@@ -13,12 +13,13 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;  // equal to the by_tile division in decode.cu
+// keys per part, keys per piece for V, units per part: the same division as by_tile in decode.cu
+constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;
 
 // Strides of pages and keys in units of 16 bytes, so that offsets fit in 32 bits.
 struct RowShape {
   uint32_t k_page, k_token, v_page, v_token;
-  int keys;  // capacity of the shared memory in keys, a multiple of kPiece
+  int keys;  // number of keys whose scores fit in the shared memory, a multiple of kPiece
 };
 struct RowArguments {
   Params p;
@@ -74,7 +75,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);  // per unit: offsets of K and V
+  // for each unit: the offset of its keys and of its values
+  uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
   const uint64_t policy = read_once_policy();
@@ -91,9 +93,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   // prefetches the beginning of V for its first piece after its last part of K.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
-  // Fill the table of unit offsets: first the units whose V the warp prefetches, then the units of its parts (every
-  // WARPS-th part). Another warp may write the same prefetched entries; the duplicate is needed because no barrier
-  // precedes their use.
+  // Fill the table of unit offsets. The first entries are the units whose V the warp prefetches; the units of the
+  // warp's parts (every WARPS-th part) follow. Another warp may write the same entries for the prefetch. This duplicate
+  // work is needed because no barrier precedes the use of the entries.
   bool bad = false;
   const int ahead = values_ahead ? STAGES : 0;
   const auto unit_of = [](int part, int n) { return (part + n / kUnits * WARPS) * kUnits + n % kUnits; };
@@ -159,8 +161,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
     }
   };
-  // The previous kernel may write the newest key. All units before the unit of this key are requested immediately, and
-  // this unit after wait_for_launcher(). Lengths and block table are inputs of the whole decode step and already valid.
+  // The previous kernel may write the newest key. Copies of all units before the unit with this key start immediately;
+  // the copy of this unit starts after wait_for_launcher(). Lengths and block table are inputs of the whole decode step
+  // and are already valid.
   int asked = 0;
 #pragma unroll 1
   for (; asked < STAGES && unit_of(warp, asked) < units - 1; ++asked) {
@@ -326,7 +329,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
-      bool asked_for = values_ahead && piece == warp;  // the prefetched units are the first units of the list
+      // whether the copies of the list's first units were started by the prefetch
+      bool asked_for = values_ahead && piece == warp;
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) {

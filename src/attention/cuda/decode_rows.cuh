@@ -21,8 +21,8 @@ __device__ inline float warp_max(float x) {
 // group, query).
 struct RowTile {
   int batch, kv_head, first, rows;
-  int64_t row;   // index of the first row, among all rows of lse
-  int64_t kept;  // offset of its scores in Params::scores
+  int64_t row;   // index of the tile's first row in lse
+  int64_t kept;  // offset of the tile's scores in Params::scores
   Sequence sequence;
   __device__ int head(const Params& p, int r) const { return kv_head * p.group + (first + r) / p.q_length; }
   __device__ int query(const Params& p, int r) const { return (first + r) % p.q_length; }
@@ -108,7 +108,7 @@ __device__ inline int64_t key_offset(const Params& p, const Tensor& cache, int b
 struct RowView {
   const float* bias;
   float slope;
-  int here, begin, end;  // position of the row; range of visible keys
+  int here, begin, end;  // `here`: position of the row; [begin, end): visible keys
 };
 __device__ inline RowView make_view(const Params& p, const RowTile& t, int r) {
   const int head = t.head(p, r), query = t.query(p, r);

@@ -103,7 +103,7 @@ struct KeyGroup {
   const Tile& t;
   BackwardKeysShared<S>& sm;
   const BackwardKeysMemory<S>& memory;
-  int group, thread;  // thread: index among the 256 consumer threads
+  int group, thread;  // group: index of the warpgroup; thread: index among the 256 consumer threads
   uint32_t k[keep_left ? D / 16 : 1][4], v[keep_left ? D / 16 : 1][4];
 
   __device__ int now() const {
@@ -193,7 +193,7 @@ struct KeyGroup {
   // key.
   __device__ int block_distance(const SweepStep& step) const { return step.first + t.shift() - t.first; }
   __device__ bool is_near_block(const SweepStep& step) const { return reaches(block_distance(step), N); }
-  // Whether all rows of the step see all keys of the warpgroup.
+  // Whether every row of the step sees every key of the warpgroup, so that no mask is needed.
   __device__ bool is_bare(const SweepStep& step) const {
     const int x = nearest(step);
     if (p.causal && x < 0) return false;
@@ -246,7 +246,7 @@ struct KeyGroup {
       const float f = x;
       if constexpr (SUMS != RowSums::softmax) {
         x = fmaf(f, factor, offset);
-        // With tau >= 0 every key is alive. In that case x is zero only if f, and therefore ds, is zero.
+        // With tau >= 0 every key is alive. x can then be zero only if f is zero, and in that case ds is zero too.
         if (x <= 0) y = 0;
       }
       y = f * fmaf(y, factor, -center);

@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   extern __shared__ char unaligned[];
   const BackwardKeysMemory<S> memory(unaligned + (1024 - shared_address(unaligned) % 1024) % 1024, p.bias_window);
   __shared__ BackwardKeysShared<S> sm;
-  __shared__ Tile t;  // in shared memory to save registers
+  __shared__ Tile t;  // in shared memory, because registers are scarce
   const int kv_head = blockIdx.y, heads = p.heads / p.kv_heads, group = warpgroup();
   const bool want_bias = SUMS != RowSums::softmax && p.bias_slabs && p.bias_window > 0;
   Tile found;
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     for (int n = threadIdx.x; n < heads * p.bias_window; n += S::threads) slabs[n] = 0;
   }
   if (!exists) return;
-  const int row_tile = p.cu_q ? uniform(tiles_before(p, found.document, M)) : 0;  // first row tile of the document
+  // index of the document's first row tile
+  const int row_tile = p.cu_q ? uniform(tiles_before(p, found.document, M)) : 0;
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.kv_full, 1);
@@ -98,7 +99,9 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   if (steps > 0) {
     float s[A], g[A], d_q[S::columns / 4];
-    auto finish_products = [&](const SweepStep& step) {  // converts s to f; g has the gradients of the weights
+    // Waits for the products of a step. Converts the scores s to f (see row_state in hopper_rows.cuh); g then has the
+    // gradients of the weights.
+    auto finish_products = [&](const SweepStep& step) {
       wgmma_wait<1>();
       fence_registers(s);
       b.exponentials(s, b.add_biases(s, step), step.index);

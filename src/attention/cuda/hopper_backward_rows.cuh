@@ -15,7 +15,8 @@ template <int D>
 struct BackwardRowsShape {
   static constexpr int consumers = 2, M = 64 * consumers, N = 64, threads = 128 * (consumers + 1);
   static constexpr int columns = hopper_columns(D), halves = columns / 64;
-  static constexpr int stages = halves == 1 ? 6 : 4;  // a stage holds a tile of keys and a tile of values
+  // number of stages of the ring buffer; a stage has a tile of keys and a tile of values
+  static constexpr int stages = halves == 1 ? 6 : 4;
   static constexpr int q_bytes = M * columns * 2, tile_bytes = N * columns * 2, pad = M + N;
   static constexpr int bytes = 2 * q_bytes + 2 * stages * tile_bytes + 1024;
   static constexpr int table(int bias_window) { return bias_window > 0 ? bias_window + 2 * pad : 0; }
@@ -91,7 +92,7 @@ template <typename T, int D>
 struct BackwardRows : RowGroup {
   using S = BackwardRowsShape<D>;
   static constexpr int N = S::N, A = N / 2;
-  static constexpr bool keep_d_out = D == 64;  // for D = 64 there are enough registers
+  static constexpr bool keep_d_out = D == 64;  // whether d_out stays in registers; for D = 64 there are enough
   BackwardRowsShared<D>& sm;
   uint32_t q[D / 16][4], d_out[keep_d_out ? D / 16 : 1][4];
   uint32_t s_do, sk, sv;  // descriptor_base of d_out, keys and values
@@ -133,7 +134,7 @@ struct BackwardRows : RowGroup {
     if (!plain) c = this->template finish<N>(s, origin + n * N);
 #pragma unroll
     for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
-    // With tau < 0, f = 0 already marks masked keys.
+    // With tau < 0, masked keys have f = 0 and therefore do not count as alive; g needs no mask.
     if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);
     sums.add(s, g, dead);
   }

@@ -6,7 +6,7 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// Source of the row states, which limits the precision of the gradients.
+// How the row states were computed. This limits the precision of the gradients.
 enum class RowSums {
   softmax,  // from d_out . out; without gradient of the distance bias
   elastic,  // from d_out . out and d_out . alive_sum; the distance bias's gradient is summed from 16-bit ds
@@ -35,13 +35,14 @@ struct DistanceSums {
   }
 };
 
-// Sums from ds in registers, in fp32. Each warp sums the diagonals of its 16 keys x 64 rows in its own scratch memory.
-// The four parts of a warpgroup are added one step later, after a barrier that ds needs in any case.
-constexpr int kDiagonals = 80;       // per warp; 79 are used, for row - key from -15 on
+// Sums the fp32 ds in registers along diagonals. Each warp sums the diagonals of its 16 keys x 64 rows in its own
+// scratch memory. The sums of the four warps of a warpgroup are added one step later, after a barrier that ds requires
+// in any case.
+constexpr int kDiagonals = 80;       // diagonals per warp; 79 of them are used: row - key from -15 to 63
 constexpr int kDiagonalStride = 88;  // stride between keys; 24 modulo 32, so that float2 accesses use all banks
 constexpr int kDiagonalScratch = 8 * kDiagonalStride + 8;
-// Memory: eight scratch areas, each with 72 numbers for each of eight keys and zeros around them; parts of two steps;
-// sums by distance of the two warpgroups.
+// Memory: eight scratch areas (each has 72 numbers for each of eight keys, with zeros around them); the warps' sums of
+// two steps; sums by distance of the two warpgroups.
 struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> {
   // Adds ds of a warp's keys x rows, given in the accumulator layout. Row r + 8 at column block n + 1 is on the same
   // diagonal as row r at block n.
@@ -87,19 +88,21 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
   __device__ void end(int, int) {}
 };
 
-// Sums from the 16-bit ds in shared memory that were stored for dQ, in blocks of 8 keys x 8 rows. The blocks on one
-// diagonal of blocks are added elementwise, with two elements per lane. There are 23 such diagonals for eight warps,
-// and each warp adds 16 blocks. The rows of the next step are 64 further, so a warp processes the same diagonal in
-// three consecutive steps: first as `opened`, then as `passed`, then as `closed`. After that, its 8 x 8 sums are added
-// along their own 15 diagonals. Memory: one float4 per thread for unfinished diagonals; eight scratch areas of 8 x 8;
-// sums by distance, separately for the elements on and above the block diagonals and for the elements below.
+// Sums the 16-bit ds that were stored in shared memory for dQ along diagonals. ds is divided into blocks of 8 keys x 8
+// rows. The blocks with the same difference (row block - key block) are added elementwise, with two elements per lane.
+// There are 23 such differences, for eight warps, and each warp adds 16 blocks. The rows of the next step are 64
+// further, so the same block diagonal is added by one warp in three consecutive steps: first to `opened`, then to
+// `passed`, then to `closed`. After that, the elements of the resulting 8 x 8 block are added along its 15 diagonals.
+// Memory: one float4 per thread for unfinished diagonals; eight scratch areas of 8 x 8; sums by distance, separately
+// for the elements on and above the block diagonals and for the elements below.
 struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
   __device__ void put(int, const float (&)[32], int) {}
   // Like ExactDiagonals::take, for the ds at shared address `tile`.
   template <typename T>
   __device__ void take(int thread, int, int first, uint32_t tile) {
     const int lane = thread % 32, warp = thread / 32;
-    float2 opened{}, passed{}, closed{};  // block diagonals (row block - key block) warp + 1, warp - 7, warp - 15
+    // Sums of the blocks with row block - key block = warp + 1 (opened), warp - 7 (passed) and warp - 15 (closed).
+    float2 opened{}, passed{}, closed{};
     auto add = [](float2& sum, const float2& x) {
       sum.x += x.x;
       sum.y += x.y;
@@ -122,7 +125,8 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
     }
     close(thread, first, closed, passed, opened);
   }
-  // Called after the head's last step. Finishes the open diagonals. Distances without a bias are outside of the window.
+  // Finishes the open diagonals. Called after the last step of a head. Distances without a bias are outside of the
+  // window.
   __device__ void end(int thread, int first) {
     close(thread, first + 64, {}, {}, {});
     close(thread, first + 128, {}, {}, {});

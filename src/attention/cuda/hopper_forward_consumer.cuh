@@ -87,7 +87,8 @@ struct RowScores {
       if (b.lane % 4 != 0 || b.row(h) >= b.t.q_length) continue;
       const Keys keys = b.keys(h);
       ScoreStatistics found = scores.finish(keys.end - keys.begin);
-      if (found.largest > -INFINITY) found.largest = most * kLn2;  // the base is only close to the maximum
+      // use the exact maximum, because the base is only close to it
+      if (found.largest > -INFINITY) found.largest = most * kLn2;
       portable::put_score_statistics(b.p, b.t, b.row(h), found);
     }
   }
@@ -98,9 +99,9 @@ __device__ inline void write_no_scores(const RowGroup& b) { RowScores().write(b,
 template <typename T, int D, bool ALIVE>
 struct Consumer : RowGroup {
   using S = ForwardShape<D, ALIVE>;
-  static constexpr int N = S::N, A = N / 2;  // A: number of score accumulators per thread
+  static constexpr int N = S::N, A = N / 2;  // N: keys per tile; A: score accumulators per thread
   ForwardShared<D, ALIVE>& sm;
-  PingPongBarrier<S::consumers> order;  // used for softmax; elastic is faster without it
+  PingPongBarrier<S::consumers> order;  // only softmax uses this barrier; elastic is faster without it
   int count;                            // number of key tiles of the block
   // q, k: shared addresses of the warpgroup's queries and of the keys. sq, sk, sv: descriptor_base of queries, keys
   // and values.
@@ -246,8 +247,8 @@ struct WeightAccumulator {
     }
   }
 
-  // Stores the weight of the first key from the tile that begins with it. Adding 0 * inverse restores NaN, which the
-  // clamp replaced by zero.
+  // Stores the weight of the first key, from the tile that begins with this key. The clamp to [0, 1] replaces a NaN by
+  // zero; adding 0 * inverse restores the NaN.
   __device__ void take_first(const RowGroup& b, const float (&s)[N / 2], const float (&inverse)[2]) {
     if (!STATS || b.lane % 4 != 0) return;
     r.head[0] = fmaf(inverse[0], 0, s[0]);
@@ -265,7 +266,7 @@ struct WeightAccumulator {
     for (int h = 0; h < 2; ++h) {
       if (clamps()) {
         r.total[h] = fmaf(inverse[h], 0, r.total[h]);
-      } else {  // only one lane per row contributes
+      } else {  // the sum is known, so only one of the four lanes of a row contributes it
         const Keys keys = b.keys(h);
         const int visible = b.lane % 4 == 0 ? max(keys.end - keys.begin, 0) : 0;
         r.alive[h] = visible;

@@ -83,7 +83,7 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
     wgmma_wait<0>();
     b.release_k(use(n));
   };
-  float y[Rows::A];  // scores of odd tiles; s has the even tiles
+  float y[Rows::A];  // scores of the tiles with odd index; s has the scores of the tiles with even index
   int n = last;
   if (n % 2 == 1) {
     b.issue_scores(y, use(n));
@@ -136,12 +136,14 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
 
-  // Compute weights from the base and the sum. For large scores, lse is less precise.
+  // Computes the weights from the base and the sum. They are not computed from lse, which is less precise for large
+  // scores.
   WeightAccumulator<T, N, STATS> accumulator{r, tau};
   auto compute_weights = [&](float c, int tile) {
     accumulator.compute(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
-    if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);  // masked keys would get the offset as weight
+    // with tau >= 0, the weight of a masked key would be the offset instead of zero
+    if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);
   };
   uint32_t weights[N / 16][4], ones[ALIVE ? N / 16 : 1][4];
   auto pack = [&] {

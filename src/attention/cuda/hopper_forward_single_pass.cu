@@ -118,8 +118,9 @@ struct Rows : RowGroup {
   __device__ void issue_scores(float (&s)[A], int r) {
     const int at = use + own(r);
     sm.kv.wait_full(at);
+    // costs nothing; without this, the compiler would keep s in registers between row tiles
 #pragma unroll
-    for (int n = 0; n < A; ++n) s[n] = 0;  // no cost; otherwise s would stay live between row tiles
+    for (int n = 0; n < A; ++n) s[n] = 0;
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));
   }
   // Adds biases and masks if necessary. Returns the factor that converts s to scores in units of log2.
@@ -188,7 +189,7 @@ __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], 
   if constexpr (SCORES) b.scores = {};
   if constexpr (OWN > 1) b.issue_scores(y, 1);
   b.issue_scores(x, 0);
-  if constexpr (OWN > 1) {  // overlaps with the product of the last tile
+  if constexpr (OWN > 1) {  // this work overlaps with the product of the last tile
     wgmma_wait<1>();
     b.use_scores(y, 1);
   }
@@ -249,7 +250,7 @@ __device__ void elastic_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& 
     case 2:
       own_rows<T, STATS, SCORES, 2>(b, o, out);
       break;
-    default:  // the rows do not exist or see no key; lo is 0
+    default:  // no tile: the rows do not exist or see no key; lo is 0
       if constexpr (SCORES) write_no_scores(b);
 #pragma unroll
       for (int n = 0; n < D / 2; ++n) o[n] = 0;

@@ -100,7 +100,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
   float base[2], sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {  // base 0 prevents rows without keys from rescaling in every tile
+  for (int h = 0; h < 2; ++h) {  // rows without keys get the base 0; with -inf they would be rescaled in every tile
     base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? b.p.sink[b.t.head] * kLog2e : -INFINITY;
     sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
   }
@@ -178,7 +178,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
       o[n + 2 * h] *= inverse;
       o[n + 2 * h + 1] *= inverse;
     }
-    if (b.lane % 4 == 0 && !empty) {  // s still has the weights of the last tile
+    if (b.lane % 4 == 0 && !empty) {  // s still contains the weights of the tile that was processed last
       r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
       r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;
       r.alive[h] = b.keys(h).end - b.keys(h).begin;

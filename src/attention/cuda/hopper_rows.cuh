@@ -96,7 +96,7 @@ __device__ inline float quad_sum(float x) {
 struct RowGroup {
   const Params& p;
   const Tile& t;
-  const float* table;  // entry of fill_table's table for distance 0, or null
+  const float* table;  // address of the entry for distance 0 in the table of fill_table, or null
   int first, lane, leader;
   int position;  // position of row(0) among the keys
   Keys common;   // keys that all rows see

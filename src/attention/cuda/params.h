@@ -49,7 +49,7 @@ class Arena {
 struct Params {
   Tensor q, k, v, out, alive_sum, d_out, d_q, d_k, d_v;
   const float *distance_bias, *tau, *sink, *alibi_slopes;
-  float *lse, *stats, *score_stats;  // the forward writes lse and the backward reads it
+  float *lse, *stats, *score_stats;  // lse is written by the forward and read by the backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
   // For the plain backward, each of shape (batch, heads, q_length): center and 1 / norm as defined in weights.cuh.
@@ -66,7 +66,7 @@ struct Params {
   const int32_t *cu_q, *cu_k;  // cumulative lengths; null if sequences are not packed
   int sequences, batch, q_length, k_length, heads, kv_heads, head_dim, value_dim;
   int window, bias_window, bias_splits;
-  float scale, sigmoid_bias;  // sigmoid_bias NaN: use -ln(number of visible keys)
+  float scale, sigmoid_bias;  // sigmoid_bias is NaN if the bias is -ln(number of visible keys)
   Softcap softcap;
   DType dtype;
   Normalizer normalizer;
@@ -121,7 +121,7 @@ inline bool writes_score_stats(const Params& p) {
 // keys.
 void score_statistics(const Params& p, cudaStream_t stream);
 
-// Whether rows see so few keys that the Hopper forward for elastic computes their scores once instead of twice.
+// Whether rows see so few keys that the Hopper forward for elastic can compute the scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 // Up to this many keys, centers (weights.cuh) are summed in fp32 over the keys and not computed from `out` and

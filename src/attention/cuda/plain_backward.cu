@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       const float outside = empty ? 0 : outside_share(p, t.head, lse[i]);
       const float sum = f[i] + outside;
       center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
-      // A key that is the only visible key of its row has all of the mass. Set center = g so that ds is exactly zero; f
-      // g / f may differ from g by rounding.
+      // If a row sees only one key, this key has all of the probability mass. Set center = g so that ds is exactly
+      // zero, because f g / f may differ from g by rounding.
       if (row[i].keys.end - row[i].keys.begin == 1 && single_key_is_one(p.normalizer, sum == f[i])) {
         center[i] = g[i];
       }

@@ -137,7 +137,8 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, ProductShar
       first[i] = row_sum(first[i]);
       second[i] = row_sum(second[i]);
       if (count[i] == 0) continue;
-      // Compute the step and not the new threshold: the sums are near one, whatever the size of the scores.
+      // Compute the increase of the threshold, not the new threshold: the sums are near one whatever the size of the
+      // scores, so the increase is precise.
       const float step =
           p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
       const float next = threshold[i] + step;

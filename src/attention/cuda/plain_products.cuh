@@ -19,7 +19,7 @@ struct alignas(16) ProductShared {  // aligned for float4 loads
     };
     float values[kTile * kTile];  // right operand of weighted_sum, layout [inner][column]
   };
-  float strip[kTile * kStripStride];  // weights or ds, layout [row of the sum][inner]
+  float strip[kTile * kStripStride];  // left operand of weighted_sum (weights or ds), layout [row of the sum][inner]
 };
 
 // acc += A B^T over `dim` dimensions. a(row, d) and b(row, d) return elements, and zero outside of the matrices.

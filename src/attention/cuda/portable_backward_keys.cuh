@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   }
   if (!there) return;
   const int row_begin = rows.begin / M * M;
-  if (rows.begin < rows.end) {  // otherwise nothing would wait for these copies, and the memory is reused
+  if (rows.begin < rows.end) {  // without rows, nothing would wait for these copies before the memory is reused
     load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token,
                                    count);
     load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token,
@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         c = unit;
       }
       if (any_score_bias(p, t, first, M, key0, N)) {
-        // A single rounding, as in RowSweep::scores, so that the weights equal the weights from which the row's norm
-        // and center were computed.
+        // The scale and the bias are applied with a single rounding, as in RowSweep::scores. The weights then equal the
+        // weights from which the row's norm and center were computed.
         const float* table = add + stage * S::bias_entries + N - 1 - warp_key - lane / 4 + 2 * (lane % 4);
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       if (near || adds_dq) __syncthreads();
       if (near) diagonals.take(threadIdx.x, S::threads, nearest);
       const int row0 = warp / S::splits * 16;
-      if (adds_dq && first + row0 < rows.end) {  // the sums have no memory for 16-row blocks beyond rows.end
+      if (adds_dq && first + row0 < rows.end) {  // p.dq_sum has no memory for blocks of 16 rows after rows.end
         float d_q[S::q_dims / 8][4] = {};
         const int dim0 = warp % S::splits * S::q_dims;
 #pragma unroll
@@ -371,7 +371,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       __syncthreads();
       if (warp == 0) {
         float sum = 0;
-        for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];  // warps 4 to 7 have the same sums
+        // only warps 0 to 3 have to be added; warps 4 to 7 have the same sums
+        for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];
         for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
         if (lane == 0) p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] = sum;
       }

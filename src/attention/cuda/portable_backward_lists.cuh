@@ -76,8 +76,9 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
         }
       }
       const float inverse = f_sum == 0 ? 0 : 1 / f_sum, center = fg_sum * inverse;
-      // If a row has only one key with nonzero weight, this weight is one for every score, so that ds is exactly 0.
-      // This must be enforced, because backward_keys computes g with a different order of additions.
+      // If only one key of a row has a nonzero weight, the weight is 1 whatever the score is, so ds must be exactly 0.
+      // row_norm returns a norm that forces this. Otherwise ds would be a rounding error, because backward_keys
+      // computes g with a different order of additions.
       const float norm = row_norm<family>(p, count == 1, true, inverse);
       if (there && column == 0) {
         const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, row));
@@ -134,13 +135,14 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
       if (anchor != -INFINITY) rows[h].floor = anchor;
     }
   }
-  bool overflowed = false;  // a list of the warp was too short
+  bool overflowed = false;  // whether a row of the warp has more keys with nonzero weight than its list can hold
   b.sweep(false, [&](int key, int stage) {
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };  // the same rounding as in backward_keys
-    bool any = false, spoilt = false;  // a NaN or an infinity: leave the row to backward_rows
+    // subtracts the floor with the same rounding as backward_keys
+    auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
+    bool any = false, spoilt = false;  // spoilt: a score is NaN or +infinity, so backward_rows processes the row
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = -INFINITY;

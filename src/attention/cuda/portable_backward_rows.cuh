@@ -23,7 +23,8 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   RowSweep<T, D, S, CAPPED> b{p, score_unit<F>(p)};
   Tile& t = b.t;
   if (!b.find(tiles)) return;
-  bool wanted = true;  // for sparsemax and entmax-1.5: only warps whose rows backward_lists marked
+  // whether the warp has work: with sparsemax and entmax-1.5, only if backward_lists has marked its rows
+  bool wanted = true;
   if constexpr (F == NormalizerFamily::threshold) {
     const bool first = b.row(0, 0) < t.q_length && is_marked(row_state(p, t, t.head, b.row(0, 0)));
     wanted = __any_sync(~0u, first);

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
 #pragma unroll
   for (int m = 0; m < MI; ++m) {
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {  // one of the four lanes of a row adds the sink's term
+    for (int h = 0; h < 2; ++h) {  // only one of the four lanes that share a row adds the sink's term
       largest[m][h] = lane % 4 == 0 ? sink : -INFINITY;
       sum[m][h] = has_sink && lane % 4 == 0 ? 1 : 0;
     }
@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       for (int h = 0; h < 2; ++h) {
         merge_rows(largest[m][h], sum[m][h]);
         lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
-        // Compute weights from the maximum and the sum. For large scores, lse is less precise.
+        // Computes the weights from the maximum and the sum. They are not computed from lse, which is less precise for
+        // large scores.
         sum[m][h] = 1 / sum[m][h];
         if (b.keys[m][h].begin >= b.keys[m][h].end) {
           lse2[m][h] = -INFINITY;
@@ -138,7 +139,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       }
-      uint32_t left[2 * MI][NT][4];  // weights, then 1 for alive pairs and 0 for others
+      // left operands: first the weights, then (ALIVE) 1 for alive pairs and 0 for others
+      uint32_t left[2 * MI][NT][4];
       if constexpr (ALIVE) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {

@@ -51,7 +51,8 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
-  // Compute the step and not the new threshold: the sum is near one, whatever the size of the scores.
+  // Compute the increase of the threshold, not the new threshold: the sum of weights is near one whatever the size of
+  // the scores, so the increase is precise.
   const float by = (all - 1) / falls, next = value + by;
   const bool rose = next > value;
   low = rose ? 0 : by;
@@ -288,9 +289,10 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;  // a row that does not exist has no mask
+    // rows that do not exist have no mask; with this floor, they list no keys
+    if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;
   }
-  bool overflowed = false;  // a list of the warp was too short
+  bool overflowed = false;  // whether a row of the warp has more candidates than its list can hold
   b.sweep(false, [&](int key, int stage) {
     if (!__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
@@ -306,7 +308,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     }
     if (!__any_sync(~0u, any)) return;
 
-    bool spoilt = false;  // a NaN or an infinity: leave the row to the second kernel
+    bool spoilt = false;  // whether a score is NaN or +infinity; the second kernel then processes the row
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float top = max_nan(most[h], __shfl_xor_sync(~0u, most[h], 1));
@@ -316,7 +318,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
       rows[h].raise_floor(-1);
     }
     overflowed |= __any_sync(~0u, spoilt) != 0;
-    if (overflowed) return;  // from now on only the maximum is needed
+    if (overflowed) return;  // after an overflow, only the maximum of the scores is needed
     float least[2] = {};
     NewCandidates fresh;
     auto chosen = [&](int h, float x) { return x > least[h]; };

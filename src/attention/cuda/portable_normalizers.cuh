@@ -1,5 +1,5 @@
-// Conversion of scores to weights in the portable kernels: weights.cuh for tensor-core accumulators, with the
-// normalizer family as a template parameter.
+// Converts scores to weights in the portable kernels. Implements the formulas of weights.cuh for scores in tensor-core
+// accumulators, with the normalizer family as a template parameter.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
@@ -59,7 +59,7 @@ __device__ bool single_key_is_one(const Params& p) {
 // result of zero marks a row whose only key has weight one for every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
-  // pair_weight explains the negative sign.
+  // pair_weight explains the meaning of the negative sign.
   if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;
   if (single && single_key_is_one<F>(p)) return 0;
   return F == NormalizerFamily::exponential ? inverse : 1;

@@ -20,9 +20,10 @@ __device__ float largest_of(const float (&s)[N][4], int h) {
 template <typename T, int D, typename S, bool CAPPED = false>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
-  static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;  // per thread
+  // entries of the bias table per thread
+  static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;
   const Params& p;
-  float unit;  // factor of the scores: score_unit() in portable_normalizers.cuh
+  float unit;  // factor by which scores are multiplied: score_unit() in portable_normalizers.cuh
   Tile t;
   const T *k, *v;
   uint32_t sq, sk, sv;

@@ -143,7 +143,7 @@ __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
 
 struct Weight {
   float weight, factor;  // factor: f in the comment at the top of this file
-  float part;            // term of this key in the sum of |f|; for alive keys, part * g is its term in the sum of f g
+  float part;            // the key's term in the sum of |f|; part * g is the term of an alive key in the sum of f g
   bool alive;
 };
 

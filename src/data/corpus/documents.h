@@ -22,7 +22,7 @@ struct DocumentOptions {
 struct RawBatch {
   const Source* source = nullptr;
   std::string text;
-  int64_t line = 1;       // line number of the first line in the source
+  int64_t line = 1;       // line number, in the source, of the first line of `text`
   uint64_t consumed = 0;  // total number of bytes read from all sources so far, for the progress bar
   uint64_t skipped = 0;   // total number of records without a text in all sources so far
 };

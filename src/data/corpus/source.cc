@@ -109,7 +109,7 @@ class GzipStream final : public CompressedStream {
       }
       if (!inside_) {  // A file may contain several archives, followed by zero padding.
         if (input_[at_] == '\0') {
-          if (!rest_is_zero()) damaged("gzip", "there are other bytes after the end");
+          if (!rest_is_zero()) damaged("gzip", "other bytes follow after the end of the archive");
           return false;
         }
         inflateReset(&z_);

@@ -25,7 +25,7 @@ def main():
     try:
         tokenizer = tokenizers.Tokenizer.from_str(first["tokenizer"])
     except Exception as error:  # the package raises the Exception class itself
-        answer(error=f"`tokenizers` {tokenizers.__version__} refuses it: {error}")
+        answer(error=f"`tokenizers` {tokenizers.__version__} cannot load the file: {error}")
         return
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -40,7 +40,7 @@ def main():
         whole = tokenizer.encode("a", add_special_tokens=True).ids
         at = next(i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
     except Exception as error:
-        answer(error=f"`tokenizers` cannot encode with it: {error}")
+        answer(error=f"`tokenizers` cannot encode a text with this tokenizer: {error}")
         return
     size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     answer(

@@ -104,7 +104,8 @@ struct Refill : torch::autograd::Function<Refill> {
       if (auto storage = filling->freed[i]->lock()) storage->set_data_ptr_noswap(take_memory(made[i].storage()));
     }
     variable_list out = gradients;
-    out.resize(gradients.size() + 2);  // no gradients for `inputs`, which receive theirs directly, and for `filling`
+    // No gradients for `inputs`, which receive gradients from the graph of the outputs, and none for `filling`.
+    out.resize(gradients.size() + 2);
     return out;
   }
 };

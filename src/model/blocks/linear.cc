@@ -111,7 +111,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     }
     return false;
   }
-  // Assigns each part that requires a gradient its rows of dW.
+  // Gives each part that requires a gradient the rows of dW that belong to it.
   static void give_parts(AutogradContext* ctx, const std::vector<int64_t>& rows, const at::Tensor& d_W,
                          tensor_list& gradients) {
     const auto parts = d_W.split_with_sizes(rows, 0);
@@ -162,7 +162,8 @@ at::Tensor input_gradient(const Factor& d_y, const Factor& W) {
 
 at::Tensor weight_gradient(const Factor& d_y, const Factor& x) {
   if (!x.plain.defined()) return fp8_product(d_y.fp8.transposed, d_y.fp8, x.fp8.transposed, x.fp8, at::kFloat, false);
-  // On a GPU the product can be written in fp32. On a CPU it is rounded to the operands' dtype first.
+  // On a GPU, the product can be written directly in fp32. On a CPU, the product is first rounded to the dtype of the
+  // operands.
   if (x.plain.is_cuda() && x.plain.scalar_type() != at::kFloat) {
     at::Tensor dW = at::empty({d_y.plain.size(1), x.plain.size(1)}, x.plain.options().dtype(at::kFloat));
     at::mm_out(dW, d_y.plain.t(), x.plain, at::kFloat);

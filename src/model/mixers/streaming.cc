@@ -26,7 +26,7 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
                     .positions = positions});
 }
 
-// Attention if no token has been truncated: positions within the cache equal the positions in the text.
+// Attention for sequences from which no token has been dropped: positions in the cache equal positions in the text.
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
   const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
@@ -128,7 +128,7 @@ at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, co
 
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache) {
   const int64_t length = in.q.size(1), before = in.k.size(1) - length;
-  // The number of new tokens that fit into the cache together with all tokens before them.
+  // The number of new tokens that fit into the cache together with all earlier tokens.
   const int64_t early = std::clamp<int64_t>(cache.size() + 1 - before, 0, length), later = length - early;
   std::vector<at::Tensor> out;
   if (early > 0) {

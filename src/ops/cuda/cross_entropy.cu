@@ -13,8 +13,9 @@ constexpr int kThreads = 1024;
 constexpr int kHeld = 4;  // number of float4 vectors that a thread loads at once
 constexpr int kStep = 4 * kHeld * kThreads;
 
-// kept_rows_kernel: number of float4 vectors per thread in registers and in shared memory. The vectors for shared
-// memory are loaded in two parts.
+// Number of threads of a block of kept_rows_kernel, and size of the part of a row that each thread stores: kInRegisters
+// float4 vectors in registers and kInShared vectors in shared memory. The vectors for shared memory are loaded in two
+// groups.
 constexpr int kKeepingThreads = 512, kInRegisters = 6, kInShared = 10;
 constexpr int kMaxKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
 constexpr int kKeptBytes = 16 * kInShared * kKeepingThreads;
@@ -98,9 +99,9 @@ __device__ void store_gradient(T* to, int index, float4 d, int label, float whol
   store_four<T>(to + index, d);
 }
 
-// Writes scale * exp(logit - largest), minus `whole` at the label. A 16-bit gradient covers only the first half of the
-// memory of the row: the elements of a step are written after all threads have read them, and they end before the
-// logits of the next step.
+// Writes scale * exp(logit - largest), minus `whole` at the label. A 16-bit gradient is written over the first half of
+// the row's fp32 logits. This is safe: the gradients of one loop step are written only after all threads have read the
+// logits of this step, and they end before the logits of the next step.
 template <typename T>
 __device__ void write_gradient(float* row, int vocabulary, int label, float largest, float scale, float whole) {
   T* out = reinterpret_cast<T*>(row);
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   if (label == a.ignore_index) return leave_out<T, GRADIENT>(a, row, token);
   const bool valid = label >= 0 && label < vocabulary;
   const float target = valid ? row[label] : NAN;
-  // This call includes a barrier: all threads have read the target before it is overwritten.
+  // merged_by_block contains a barrier, so all threads have read the target logit before it is overwritten.
   const Sum all = sum_of(row, vocabulary);
   report(a, token, target, all);
   if constexpr (GRADIENT) {
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   }
 }
 
-// Variant of the kernel above for rows whose gradient is required and that fit in registers and shared memory. Each
+// Variant of the previous kernel for rows whose gradient is required and that fit in registers and shared memory. Each
 // logit x is replaced by exp(x - base), where base is the largest logit of the thread.
 template <typename T>
 __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const CrossEntropy a) {
@@ -196,7 +197,8 @@ __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const Cro
   for (int k = 0; k < kInRegisters; ++k) x[k] = exponentials(x[k]);
 #pragma unroll 2
   for (int k = 0; k < kInShared; ++k) shared[index(k) / 4] = exponentials(shared[index(k) / 4]);
-  const Sum all = merged_by_block(mine);  // includes a barrier: all threads have read the row before it is overwritten
+  // contains a barrier, so all threads have read the row before it is overwritten
+  const Sum all = merged_by_block(mine);
   report(a, token, target, all);
   const float scale = valid ? a.gradient_scale / all.sum * expf(base - all.largest) : NAN;
   const auto write = [&](int k, float4 y) {

@@ -4,10 +4,12 @@
 // dimension. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
 // cache.
 //
-// Names: k and q are the keys and queries of a chunk. The model is updated with its values "at k" and read "at q". For
-// a layer, g is the inner gradient, the gradient of the inner loss with respect to its output at k, and the overlap is
-// the matrix of inner products of its inputs at q and at k. The product of overlap, steps and g is the effect of the
-// updates within the chunk on the outputs. ops/fast_weights_problem.h defines the shapes.
+// Names. k and q are the keys and queries of a chunk. The model is updated with its values "at k" (its input is k) and
+// read "at q" (its input is q). For a layer, g is the inner gradient: the gradient of the inner loss with respect to
+// the layer's output at k. The overlap of a layer is the matrix of inner products of its inputs at q and its inputs at
+// k. The elementwise product overlap * steps, multiplied by g, is the effect of the updates within the chunk on the
+// outputs of the layer. With two layers, z and x are the first layer's outputs at k and at q, u is the last layer's
+// input at k, and t is the gradient of the inner loss with respect to u. ops/fast_weights_problem.h defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"
@@ -89,7 +91,7 @@ template <typename Factor>
 __device__ Negative<Factor> minus(const Factor& factor) {
   return {factor};
 }
-// An operand whose elements were already rounded to TF32 when they were stored; the product does not round them again.
+// Operand whose elements were already rounded to TF32 when they were stored. The product does not round them again.
 using ops::cuda::tf32;
 __device__ inline uint32_t tf32(uint32_t x) { return x; }
 __device__ inline uint32_t bits(float x) { return __float_as_uint(x); }
@@ -173,7 +175,7 @@ __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const R
 
 __device__ inline float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 __device__ inline void set_pair(float* at, float x, float y) { *reinterpret_cast<float2*>(at) = make_float2(x, y); }
-// Rounded to TF32, for later use as operands of products.
+// Returns x and y rounded to TF32, for use as operands of later products.
 __device__ inline float2 rounded_pair(float x, float y) {
   return make_float2(__uint_as_float(tf32(x)), __uint_as_float(tf32(y)));
 }
@@ -203,7 +205,7 @@ template <typename To>
 __device__ void write(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
 }
-// Stores the share rounded to TF32, for later use as operand of products.
+// Stores the share, rounded to TF32. Later products use it as an operand.
 template <typename To>
 __device__ void write_rounded(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, a, b); });
@@ -415,7 +417,8 @@ struct InnerLoss {
     const float2 d_h = norm.through(d);
     const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
                 length = norm.rstd * row_dot(d, g) / kDim;
-    // Gradient with respect to n, through h and through the projection on n. The factor rstd of g follows below.
+    // Gradient with respect to the normalized value n, through h and through the projection on n. The gradient through
+    // the factor rstd of g is added below (`length`).
     const float2 d_y =
         norm.through(each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
     d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
@@ -439,8 +442,8 @@ struct TokenIndex {
   __device__ int64_t last_bias() const { return index * kDim; }
 };
 
-// Launches one block, or one cluster of `blocks` blocks, for each sequence and head. The grid has one row of sequences
-// per head if `heads` is given.
+// Launches one block, or one cluster of `blocks` blocks, per sequence and head. If `heads` is given, the grid has one
+// row of sequences per head.
 template <typename Kernel, typename Problem>
 void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream_t stream, int64_t heads = 1,
             unsigned blocks = 1) {
@@ -457,8 +460,8 @@ void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream
   check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
 }
 
-// Calls function(T, two layers, momentum) with integral constants for the shapes that have kernels. TTT has separate
-// kernels, except for two layers of other widths.
+// Calls function(T, two layers, momentum) with integral constants for each shape that has kernels. TTT uses separate
+// kernels, except for models with two layers of an unusual hidden width.
 template <typename Function>
 void with_shape(const FastWeightsProblem& p, const Function& function) {
   if (!p.momentum) return function(std::integral_constant<int, 16>{}, std::true_type{}, std::false_type{});
@@ -482,7 +485,7 @@ inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStr
       "fast_weights");
 }
 
-// Shared memory of the backward pass, which needs more than the forward pass.
+// Dynamic shared memory of the backward pass in bytes. The forward pass needs less.
 int backward_memory(bool momentum);
 // Bytes that the cluster kernels save for the backward pass: see kept_bytes in ops/fast_weights.h.
 int64_t kept_by_cluster(const FastWeightsProblem& p);

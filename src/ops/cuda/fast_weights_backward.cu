@@ -41,14 +41,16 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   using Square = Share<kWarp, T, T>;
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
-  float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // k, q, d_out
-  // R: gradient of the last layer's overlap. P: steps of the first layer.
+  float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // tiles of k, q and d_out
+  // Tile R: gradient of the last layer's overlap, later of the first layer's overlap. Tile P: product overlap * steps
+  // of the first layer.
   float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
   float *const steps = V + kWeights, *const momentum_steps = steps + T, *const read_keep = momentum_steps + T,
                *const read_carry = read_keep + T;
-  float* const sums = read_carry + T;  // gradients per token, with one partial sum per group of columns
+  // gradients of the factors of each token, with one partial sum per group of columns
+  float* const sums = read_carry + T;
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * T, *const sum_keep = sums + 2 * kGroups * T,
                *const sum_carry = sums + 3 * kGroups * T;
   float* const dots = sums + 4 * kGroups * T;
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   if (p.norm_weight && threadIdx.x < kDim) {
     p.d_norm_weight[n * kDim + threadIdx.x] = p.d_norm_bias[n * kDim + threadIdx.x] = 0;
   }
-  const TokenIndex own{n, p.H, T};  // offsets in tensors that have no chunk axis
+  const TokenIndex own{n, p.H, T};  // offsets in tensors with one entry per sequence and head, without a chunk axis
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const TokenIndex at{chunk * p.N + n, p.H, T};
@@ -168,7 +170,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         });
       }
     };
-    // Adds the gradient with respect to the input `a` of a layer at q, through W and S.
+    // Backpropagates the gradient d_y of a layer's outputs at q to the layer's input `a` at q, through the products
+    // with W and S, and adds the result to d_a.
     const auto through_reading = [&](Outputs& d_a, const float* a, const float* d_y) {
       const auto part = [&](const float* matrix, const float* share, float* sum) {
         Outputs back;
@@ -190,7 +193,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         product<kDim>(d_a, Rows{d_y}, Columns{W});
       }
     };
-    // Adds left^T * right, a slice of a layer, to the matrix at `to`.
+    // Adds left^T * right, the gradient of a slice of a layer's weights, to the matrix at `to`.
     const auto add_matrix = [&](const float* left, const float* right, float* to, int step) {
       Matrix by;
       product<T>(by, Columns{left}, Rows{right});
@@ -199,7 +202,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to + i * step + j, before.x + a, before.y + b);
       });
     };
-    // With two layers, every slice adds a contribution to d_q.
+    // Adds the share to the gradient of the tokens (q or k) in global memory. With two layers, every slice contributes
+    // to it; the first one overwrites the previous contents.
     const auto add_tokens = [&](Outputs& share, float* all, bool first_one) {
       share.each([&](int i, int j, float& a, float& b) {
         float* const to = at.tokens(all) + i * kDim + j;
@@ -207,13 +211,13 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to, before.x + a, before.y + b);
       });
     };
-    // Adds the gradient with respect to the input of a layer at k, through the update of its state.
+    // Backpropagates through the update of a layer's state to the layer's input at k, and adds the result to d_u.
     const auto through_steps = [&](Outputs& d_u, const float* g) {
       product<kDim>(d_u, minus(ScaledRows{g, steps}), Columns{W});
       if constexpr (MOMENTUM) product<kDim>(d_u, minus(ScaledRows{g, momentum_steps}), Columns{V});
     };
 
-    Square d_steps;  // gradient of overlap * steps of the first layer
+    Square d_steps;  // gradient of the product overlap * steps of the first layer
     if constexpr (TWO) {
       Square overlap;
       product<kDim>(overlap, Rows{Q}, Columns{K});
@@ -223,7 +227,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       });
     }
     for (int s = 0; s < slices; ++s) {
-      // State and output of the last layer.
+      // Backpropagate through the state and the outputs of the last layer.
       if constexpr (TWO) load_hidden(X, p.x + at.hidden(s)), load_hidden(Y, p.u + at.hidden(s));
       load_last(W, last.W + at.last(s));
       if constexpr (MOMENTUM) load_last(V, last.S + at.last(s));
@@ -251,7 +255,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
       if constexpr (TWO) {
         d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * H + j, x, y); });
-        // State and output of the first layer. X: gradient of its output at q.
+        // Backpropagate through the state and the outputs of the first layer. X becomes the gradient of the first
+        // layer's output at q.
         d_a.each([&](int i, int j, float& x, float& y) {
           const float2 z = pair(p.x + at.hidden(s) + i * H + j);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
@@ -296,7 +301,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         if constexpr (!MOMENTUM) {
           if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += by_bias;
         }
-        // Backpropagate through the inner backward pass from the last layer to the first layer. X: gradient of t.
+        // Backpropagate through the inner backward pass, from the last layer to the first layer. X becomes the gradient
+        // of t.
         load(Y, at.tokens(last.g));
         load_last(W, last.W + at.last(s));
         d_first_g.each([&](int i, int j, float& x, float& y) {
@@ -333,7 +339,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     add_tokens(d_q, p.d_q, !TWO);
 
-    // Backpropagate through the inner loss. X: gradient of the output of the last layer at k.
+    // Backpropagate through the inner loss. X becomes the gradient of the last layer's output at k.
     d_g.each([&](int i, int j, float& a, float& b) { set_pair(X + i * kStep + j, a, b); });
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));
@@ -349,7 +355,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       set_pair(p.d_target + place, d_target.x, d_target.y);
       set_pair(d, d_z.x, d_z.y);
     }
-    if (p.norm_weight) {  // the first layer no longer needs P
+    if (p.norm_weight) {  // tile P is reused; the first layer no longer needs its contents
       set_pair(P + warp() * kStep + 2 * lane(), by_weight.x, by_weight.y);
       set_pair(P + (kWarp + warp()) * kStep + 2 * lane(), by_bias.x, by_bias.y);
     }
@@ -359,7 +365,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       p.d_norm_bias[n * kDim + threadIdx.x] += column_sum<kWarp>(P + kWarp * kStep);
     }
 
-    // Backpropagate through the inner forward pass, the layers at k, from the last to the first.
+    // Backpropagate through the inner forward pass, which computes the layers at k, from the last layer to the first.
     if constexpr (!MOMENTUM) {
       if (threadIdx.x < kDim) last.d_b[own.last_bias() + threadIdx.x] += column_sum<T>(D) + column_sum<T>(X);
     }

@@ -9,9 +9,10 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units of the fp16 operands (see Units in fast_weights_cluster.cuh). The gradients of the state are
-// consecutive, as their tiles are. Inputs at k that are computed again use the same unit as before. The forward pass
-// saved the units of the last entries: U contains the activated z, V contains x.
+// Indices of the units (scaling factors) of the fp16 operands; see Units in fast_weights_cluster.cuh. The units of the
+// gradients of the state have consecutive indices, and so have their tiles. The inputs at k are computed twice and use
+// the same unit both times. The entries from kKept on are units that the forward pass saved: kU is the unit of the
+// activated z, kV the unit of x.
 enum {
   kState,
   kFirstDW = kState,
@@ -26,7 +27,7 @@ enum {
   kT1,
   kFirstR,
   kZ,
-  kY,  // this entry and the following ones have no per-warp maxima
+  kY,  // the units from this entry on are not derived from maxima of the warps
   kKeep,
   kCarry,
   kKept,
@@ -82,8 +83,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   // The gradients with respect to the state in fp32, followed by their fp16 copies, which are operands of products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Partial sums that are added over the blocks: first the gradients of the last layer's inner gradient g and of the
-  // first layer's overlap, later the gradients of q and k.
+  // Partial sums that are added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's inner
+  // gradient g, and sum_1 the gradient of the first layer's product overlap * steps. Later, they are the gradients of q
+  // and k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
@@ -96,22 +98,24 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   const Units units(units_of_Y + kT);
   Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 2), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
-  // Eight tiles. Most of them are reused for several tensors, one after the other.
+  // Eight tiles. Most of them store several tensors, one after the other. The following comments list the contents of
+  // each tile in the order of time.
   Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const w_first = B + kHalfTile;
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // D: d_out; the steps of the first layer; the gradient of its overlap * steps.
+  // Tile D: d_out, then the product overlap * steps of the first layer, then the gradient of the first layer's overlap.
   Half *const P = D, *const R_first = D;
-  // B: inner gradient g of the last layer; its inputs at k for the second time. U: its inputs at k for the first time;
-  // k.
+  // Tile B: inner gradient g of the last layer, then the last layer's inputs at k (computed for the second time). Tile
+  // U: the last layer's inputs at k (computed for the first time), then k.
   Half *const inputs = B, *const K = U;
-  // Q: S of the last layer; q. The memory of the sums between the blocks is used for S of the first layer.
+  // Tile Q: S of the last layer, then q. S of the first layer uses the memory of the partial sums between the blocks.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // V: inputs of the last layer at q; inner gradient g of the first layer; gradient of t; gradient of the last output
-  // at k.
+  // Tile V: inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient of t, then
+  // the gradient of the last layer's output at k.
   Half *const G = V, *const T = V, *const Y = V;
-  // R: gradient of the last layer's overlap; of the first layer's output at q; of the first layer's output at k.
+  // Tile R: gradient of the last layer's overlap, then the gradient of the first layer's output at q, then the gradient
+  // of the first layer's output at k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
@@ -119,8 +123,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   const int own = rank * kOwned + warp();  // the token whose sums over the cluster this warp computes
   const bool has_own = Tile::row() == rank * kOwned;
   const FastWeightsLayer &first = p.first, &last = p.last;
-  // Gradients of the weight and bias of the norm from the token of each warp. A thread's four values are stored in the
-  // padding at the end of a row of a gradient tile.
+  // Gradients of the norm's weight and bias, summed by each warp over its tokens. A thread's four values are stored in
+  // the padding at the end of a row of a gradient tile.
   const auto by_norm = [&]() -> float4& {
     const int row = thread() / 2;
     return four(dW_first + row / kDim * kTile + row % kDim * kRow + kDim + thread() % 2 * 4);
@@ -135,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  // Prefetches the last layer of a chunk. The block waits for this copy only before the first chunk.
+  // Prefetches the last layer of a chunk. Only the copy for the first chunk makes the block wait.
   const auto fetch_last = [&](int64_t index) {
     const Half* const state = kept_of(p, index, rank).state;
     fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
@@ -164,14 +168,15 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    __syncthreads();  // the cluster barrier already allows overwriting K; racecheck recognizes only this barrier
+    // only for racecheck, which does not recognize that the cluster barrier already allows overwriting K
+    __syncthreads();
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
     tensor_core::copies_wait<0>();
     __syncthreads();
     set_part(D, d, units.settle(kD)), set_part(B, g, units.settle(kB));
     const Dots of_last(w_last, s_last, dW_last, dS_last);
-    cluster_wait();  // all blocks have read the partial sums
+    cluster_wait();  // wait until all blocks have read the partial sums
     of_last.write(dots, units.of(kLastW), units.of(kLastS));
     fetch_factors(w_first, kept.state), fetch_factors(s_first, kept.state + kHalfTile);
     tensor_core::copies_commit();
@@ -192,8 +197,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     const float by_step = units.settle(kReadSteps);
 
-    // Adds the inner products of a tile with its products with W and S (or with the gradients of W and S). They are the
-    // gradients of the per-token factors.
+    // Adds to sums_W and sums_S, the gradients of the per-token factors: the inner products of the rows of a tile with
+    // the rows of by_W and by_S, the products of W and S (or of their gradients).
     const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
                               const Half* tile) {
       const auto dot = [tile](int i, int j, float& x, float& y) {
@@ -203,8 +208,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_W.add_rows(sums_W, dot, unit_W);
       by_S.add_rows(sums_S, dot, unit_S);
     };
-    // Computes d_W and d_S before the update and the output of a layer from the gradients after them. a: inputs of the
-    // layer at q; d_y: gradient of its outputs.
+    // Backpropagates through the update of a layer's state and through the layer's outputs: computes d_W and d_S before
+    // the chunk from dW and dS after the chunk. a: inputs of the layer at q. d_y: gradient of the layer's outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
@@ -234,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // Last layer: backpropagate through its output to its input at q and through its update to its input at k, and
+    // Last layer: backpropagate through its outputs to its input at q, and through its update to its input at k. Also
     // compute the gradient of its overlap.
     Tile d_a, d_u;
     {
@@ -266,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    // Backpropagate to the inner gradient g of the last layer.
+    // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
     Tile d_g;
     {
       Tile by_W, by_S;
@@ -289,8 +294,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
     {
-      // Contribution of the outputs of the block's own tokens, for which the block has the overlaps. Each warp computes
-      // the unit of its part.
+      // Add the contribution of the outputs. Each block does this for its own tokens, for which it has the overlap.
+      // Each warp computes the unit of its part.
       const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
       const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
       float2 x[4];
@@ -333,7 +338,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       Dots(w_first, s_first, dW_first, dS_first).write(dots + 3 * kWarps, units.of(kFirstW), units.of(kFirstS));
     }
 
-    // First layer: the same steps.
+    // First layer: the same computations as for the last layer.
     Tile d_q, d_first_g;
     {
       Tile overlap;
@@ -388,7 +393,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
     __syncthreads();
 
-    // Backpropagate through the inner backward pass from the last layer to the first layer.
+    // Backpropagate through the inner backward pass, from the last layer to the first layer.
     Tile u;
     widen(u, kept.z[thread()], units.of(kU));
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
@@ -402,7 +407,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_arrive();
     cluster_wait();
 
-    // Backpropagate through the inner loss and to the steps of the first layer, for the block's own tokens.
+    // For the block's own tokens, backpropagate through the inner loss, and compute the gradient of the first layer's
+    // overlap.
     float2 d_target;
     {
       float2 by_weight{}, by_bias{};
@@ -427,7 +433,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     }
     units.propose(kFirstR, largest(by_first_overlap));
     if (index >= p.N) {
-      // Prefetch the first inputs of the next chunk to the L2 cache. Each thread prefetches one cache line of Kept.
+      // Prefetch the inputs of the next chunk that are needed first to the L2 cache. Each thread prefetches one cache
+      // line of Kept.
       const int64_t next = at.index - p.N;
       static_assert(sizeof(Kept) <= 128 * kThreads);
       if (thread() < static_cast<int>(sizeof(Kept) / 128)) {
@@ -445,7 +452,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
     __syncthreads();
 
-    // Backpropagate through the layers at k.
+    // Backpropagate through the layers at k, from the last layer to the first.
     {
       Tile back;
       multiply<2>(back, Left(Y), RightAcross(w_last));

@@ -10,16 +10,18 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// Row strides: a multiple of 32 plus 8 if pairs are read or the tile is a right operand.
+// Row strides of tiles. They are a multiple of 32 plus 8 for tiles that are read in pairs or used as right operands;
+// this avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
-constexpr int kParts = 4;  // number of partial sums of the product of the gradients of the first layer's outputs
+// number of partial sums of d_steps, the product of the first layer's output gradients at q and inner gradients g
+constexpr int kParts = 4;
 
 // Size of a line of the L2 cache in fp32 numbers, and numbers of lines of the tensors of a chunk.
 constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kRowLines = kT * kDim / kLine;
 static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 2 * kRowLines + 4 * kT == kThreads);
 
-// Sizes in the order of the pointers in the kernel.
+// Shared memory in floats: the sizes in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kWideTile + 2 * kRows + 2 * kTokens<kT> +
                         3 * kT * kSquare + kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -57,16 +59,19 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
-  // Tiles with the hidden width. U: inputs of the last layer at k, later the gradient of the first layer's output at k.
-  // X: gradient of the first layer's output at q. V: inputs of the last layer at q, temporarily the gradient of t. G:
-  // inner gradient g of the first layer, later partial sums of the warps.
+  // Tiles with the hidden width, and their contents in the order of time. U: inputs of the last layer at k, then the
+  // gradient of the first layer's output at k. X: gradient of the first layer's output at q. V: inputs of the last
+  // layer at q, then the gradient of t, then the inputs at q again. G: inner gradient g of the first layer, then
+  // partial sums of the warps.
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
-  // D: gradient of the last layer's output at q. B: inner gradient g of the last layer.
+  // Tile D: gradient of the last layer's output at q. Tile B: inner gradient g of the last layer.
   float *const D = G + kWideTile, *const B = D + kRows;
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
-  float* const R = Q + kTokens<kT>;  // overlap of the last layer, its gradient, gradient of the first layer's overlap
-  // P, S: steps of the first and of the last layer; finally S is the gradient of the factors of the inner gradients.
+  // Tile R: overlap of the last layer, then its gradient, then the gradient of the first layer's overlap.
+  float* const R = Q + kTokens<kT>;
+  // Tiles P and S: the products overlap * steps of the first and of the last layer. At the end, S is the gradient of
+  // the factors of the inner gradients.
   float *const P = R + kT * kSquare, *const S = P + kT * kSquare;
   float* const d_b_last = S + kT * kSquare;
   const Factors factors(d_b_last + kDim);
@@ -74,15 +79,15 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   float *const sums = factors.steps + kT, *const d_scale = sums + kWarps * kT;
   const Block block{p};
   const TttLayer &first = p.first, &last = p.last;
-  float2 by_weight{}, by_bias{};                // gradients of the norm, from the row of the warp
-  const int from = Half::part() * kHidden / 2;  // first inner index of this half
+  float2 by_weight{}, by_bias{};                // gradients of the norm's weight and bias, from the warp's row
+  const int from = Half::part() * kHidden / 2;  // first inner index of the warp's half of the inner dimension
 
   fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + block.n() * kDim * kHidden, kHidden);
   fetch<kHidden, kThreads, kDim, kLast>(dW_last, last.d_W + block.n() * kHidden * kDim, kDim);
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[block.n() * kDim + threadIdx.x];
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
   __syncthreads();
-  // Bias gradients of the first layer: the lane's rows of its columns.
+  // Bias gradients of the first layer. Each lane sums its rows of its columns.
   float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
     return first.d_b + block.n() * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
@@ -118,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       k.template write<kStep>(K);
       q.template write<kStep>(Q);
     }
-    // Backpropagate through the norm of the outputs.
+    // Backpropagate through the norm of the model's outputs.
     {
       const InnerLoss loss(p, block.head());
       OwnRows<Token, kWarps> d_out;
@@ -153,7 +158,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
 
-    // Two warps compute the steps of the first layer and the gradient of the steps of the last layer.
+    // Two warps compute the product overlap * steps of the first layer, and the gradient of the same product of the
+    // last layer.
     Square overlap;
     {
       Square d_steps, last_overlap, step, d_read, first_steps;
@@ -168,13 +174,14 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         d_steps.c[m][e] = d * a;
         d_read.c[m][e] = d * last_overlap.c[m][e];
       });
-      write(d_read, p.overlap + at.index * kT * kT, kT);  // temporary storage
+      // temporary storage: this chunk does not need its overlaps any more
+      write(d_read, p.overlap + at.index * kT * kT, kT);
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);
     }
 
-    // Recompute the inputs of the layers. z and x are replaced by the slopes of the activation, t by the contribution
-    // of t's gradient to d_z.
+    // Recompute the inputs of the layers. z and x are overwritten by the slopes of the activation, and t by the
+    // contribution of the gradient of t to d_z.
     Hidden g, input;
     {
       Hidden u;
@@ -221,8 +228,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     elements(d_a, [&](float& a, int m, int e) { d_b[m][e % 2] += a *= x.c[m][e]; });
     write_rounded(d_a, X, kWide);
     __syncwarp();
-    // Backpropagate through the inner backward pass from the last layer to the first layer. by: gradient of the first
-    // layer's inner gradient g, then the gradient of t.
+    // Backpropagate through the inner backward pass, from the last layer to the first layer. `by` is first the gradient
+    // of the first layer's inner gradient g, then the gradient of t.
     product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
@@ -264,8 +271,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const HeldOperand<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Backpropagate through the inner loss. G: gradient of the last layer's output at k, followed by its TF32-rounded
-    // copy; later the gradient of the target.
+    // Backpropagate through the inner loss. Tile G stores the gradient of the last layer's output at k, followed by a
+    // copy rounded to TF32.
     float2 d_target;
     {
       float* const own = G + warp() * kRow + 2 * lane();
@@ -301,7 +308,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Backpropagate through the layers at k. t: gradient of the first layer's output.
+    // Backpropagate through the layers at k. `t` becomes the gradient of the first layer's output.
     {
       Hidden back;
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
@@ -309,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     }
     HeldOperand<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
     {
-      Share<kWarps, kHidden, kDim> to;  // the rows are the columns of the warp
+      Share<kWarps, kHidden, kDim> to;  // the rows of this share are the hidden columns that the warp computes
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
       __syncwarp();
       write_rounded(input, V, kWide);
@@ -329,7 +336,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     by_factors<kWarps>(block, chunk, factors, S, sums, d_scale);
     __syncthreads();
 
-    // Gradients of the tokens (q and k) and of the first layer's weights.
+    // Compute the gradients of the tokens (q and k) and of the first layer's weights.
     W_first.round();
     Half d_q;
     pair_product<kHidden / 2>(d_q, rounded(PairsOf<kWide>{X + from}), rounded(W_first));

@@ -17,8 +17,8 @@ namespace spread {
 
 constexpr int kBlocks = 4, kHidden = kBlocks * kDim;
 constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
-constexpr int kOwned = kT / kBlocks;  // number of tokens whose sums over the blocks a block computes
-static_assert(kOwned == kWarps);      // each warp has one of these tokens
+constexpr int kOwned = kT / kBlocks;  // number of tokens for which a block adds the partial sums of all blocks
+static_assert(kOwned == kWarps);      // each warp computes the sums of one of these tokens
 
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;  // a quarter-warp reads pairs of four rows from different banks
 constexpr int kMaxSharedBytes = 227 << 10;           // maximum shared memory of a kernel
@@ -32,24 +32,26 @@ using Tile = Share<kWarps, kT, kDim>;
 // absolute value (or a bound of it) becomes 2^14 to 2^15. Nothing overflows then, and the rounding error of small
 // values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1 and need no unit.
 using Half = __half;
-constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;  // eight rows at one column are in different banks
+// row stride: the same column of eight rows is in eight different banks
+constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 
-// The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest element.
+// The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest absolute
+// element of the vector.
 constexpr float kLongest = kDim;
 
 // Returns the unit for the bits of the largest absolute value. Values that are not finite stay so.
 __device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
 // Returns the reciprocal of a power of two.
 __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }
-// The unit of a row of which every lane has two elements.
+// Returns the unit of a row. Every lane of the warp has two elements of the row.
 __device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
 
-// The units of the operands of a block. Each warp proposes the largest absolute value of its part. After a block
-// barrier every thread may call settle() and write its part of the operand. After one more barrier of() returns the
-// unit. Only the first kPlaces operands have memory for the proposals of the warps.
+// The units of the operands of a block. First, each warp proposes the largest absolute value of its part of an operand.
+// After a block barrier, every thread may call settle() and write its part of the operand. After one more barrier, of()
+// returns the unit. Only the first kPlaces operands have memory for the proposals of the warps.
 struct Units {
   static constexpr int kPlaces = 12;
-  float *most, *all;  // in shared memory: (kPlaces, kWarps), (operands)
+  float *most, *all;  // arrays in shared memory: `most` (kPlaces, kWarps), `all` (number of operands)
 
   __device__ explicit Units(float* at) : most(at), all(at + kPlaces * kWarps) {}
   static constexpr int numbers(int factors) { return kPlaces * kWarps + factors; }
@@ -102,7 +104,8 @@ __device__ inline float4 four_halves(const Half* at) {
   return make_float4(a.x, a.y, b.x, b.y);
 }
 
-// The elements that a lane has for 16 inner indices of an operand: of the 16 rows of the warp, or of its columns.
+// The elements that a lane has for 16 inner indices of an operand. They belong to the 16 rows of the warp (left
+// operand) or to its columns (right operand).
 struct Fragment {
   uint32_t x[4];
 };
@@ -164,7 +167,8 @@ __device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R
     add_product(b, x, by_b(step));
   });
 }
-// a += left * right with the inner indices scaled by `of_a`; b is computed likewise with `of_b`.
+// a += left * right, where each inner index of the left operand is scaled by `of_a`. b += the same product scaled by
+// `of_b`.
 template <int UNROLLED>
 __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
                                 const Half* of_b) {
@@ -247,7 +251,7 @@ struct Normal {
   __device__ float slope() const { return cumulative + z * density; }
   __device__ float bend() const { return (2 - z * z) * density; }
 };
-// The slopes of the activation for a share, packed as fp16 in half of the registers.
+// The slopes of the activation for a share. They are packed as fp16, which takes half of the registers.
 struct Slopes {
   uint32_t pairs[Tile::kTiles][2];
   __device__ float operator()(int n, int e) const {
@@ -300,7 +304,7 @@ __device__ inline float2 sum_of_blocks(float* own) {
 __device__ inline void fetch_tile(float* tile, const float* from, int step) {
   fetch<kDim, kThreads, kDim, kRow>(tile, from, step);
 }
-// Prefetches the block's part of the 64 x 64 numbers of a chunk to the L2 cache, for each tensor of `all`.
+// Prefetches the block's part of the 64 x 64 matrix of a chunk to the L2 cache, for each tensor of `all`.
 template <typename... Tensors>
 __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   constexpr int kLine = 32;
@@ -308,7 +312,7 @@ __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   int which = 0;
   ((warp() == which++ ? prefetch(all + index * kT * kDim + (rank * 32 + lane()) * kLine) : void()), ...);
 }
-// The thread's part of 64 x 64 numbers: kFetched vectors of four numbers.
+// The thread's part of a 64 x 64 matrix consists of kFetched vectors of four floats.
 constexpr int kFetched = kDim * kDim / 4 / kThreads;
 // Calls function(row, column) for each of these vectors.
 template <typename Function>
@@ -375,7 +379,7 @@ struct Kept {
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
   float units[kRoom];
 };
-static_assert(sizeof(Kept) % 128 == 0);  // lines of the L2 cache
+static_assert(sizeof(Kept) % 128 == 0);  // a whole number of L2 cache lines
 __device__ inline Kept& kept_of(const FastWeightsProblem& p, int64_t index, int rank) {
   return static_cast<Kept*>(p.kept)[index * kBlocks + rank];
 }

@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kThreads) factors(const __grid_constant__ Memo
 
 __global__ void __launch_bounds__(kThreads) factor_gradients(const __grid_constant__ MemoryFactors p) {
   __shared__ Gates gates[kT];
-  // Values before the token of each row and after the last token. Later, one row further down: the contributions of
-  // each column to the gradients of the gates.
+  // First, the values of the recurrence before the token of each row, and after the last token. Later, the
+  // contributions of each column to the gradients of the gates, stored one row further down.
   __shared__ float A[(kT + 1) * kRow], M[(kT + 1) * kRow];
   read_gates(gates, p);
   const int c = static_cast<int>(threadIdx.x);

@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     const auto next = [&](float* all, float* at_the_end) { return ends ? at_the_end : all; };
     const FastWeightsLayer &first = p.first, &last = p.last;
 
-    // The inner gradients of the tokens. A: k, B: gradient with respect to the output of the last layer.
+    // Compute the inner gradients of the tokens. Tile A: k. Tile B: gradient of the inner loss with respect to the last
+    // layer's output.
     load(A, at.tokens(p.k));
     TWO ? load_first(W, first.W + at.first(0)) : load_last(W, last.W + at.last(0));
     if (threadIdx.x < T) {
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // The state after the chunk.
+    // Compute the state after the chunk.
     float *const W_last = next(last.W, last.W_end), *const S_last = next(last.S, last.S_end);
     float *const W_first = next(first.W, first.W_end), *const S_first = next(first.S, first.S_end);
     // Computes a slice of the next W and S of a layer and stores it at `to` with row stride `step`. It is computed from
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
         });
       }
     };
-    // b - sum_t steps_t g_t for the 64 columns of a tile.
+    // Computes b - sum_t steps_t g_t, the next bias, for the 64 columns of a tile.
     const auto advance_bias = [&](const float* g, const float* from, float* to) {
       if (threadIdx.x < kDim) to[threadIdx.x] = from[threadIdx.x] - stepped_sum<T, kStep>(steps, g);
     };
@@ -166,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // The outputs at the queries q. A: k, later the steps of the first layer; B: q.
+    // Compute the outputs at the queries q. Tile A: k, then the product overlap * steps of the first layer. Tile B: q.
     load(B, at.tokens(p.q));
     arrive();
     const float* read_steps = p.read_steps + at.index * T * T;

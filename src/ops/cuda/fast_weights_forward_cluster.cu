@@ -8,7 +8,8 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units of the fp16 operands. The four operands of the state are consecutive, as their tiles are.
+// Indices of the units (scaling factors) of the fp16 operands. The units of the four operands of the state have
+// consecutive indices, and so have their tiles.
 enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kSteps, kMomentumSteps, kFactors };
 
 constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
@@ -24,19 +25,19 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
   float *const Z = S_last + kTile, *const O = Z + kTile;  // partial sums of the last layer's outputs and overlap
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
-  // One unit per row of B, and per row of P for the last layer.
+  // Units: one per row of B, and one per row of P when P belongs to the last layer.
   float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;
   const Units units(units_of_P + kOwned);
-  // Operands of products: the state and the tokens.
+  // Operands of products in fp16: the state, then the tokens.
   Half *const w_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const s_first = w_first + kHalfTile;
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
   Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // inputs of the last layer at k and q
-  // G, B: gradients of the first layer's and of the last layer's output.
+  // Tiles G and B: inner gradients g of the first and of the last layer.
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
-  Half* const P = B + kHalfTile;  // steps of a layer
+  Half* const P = B + kHalfTile;  // product overlap * steps of a layer, with negative sign
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
-  // This tile is stored after the kOwned rows of P that the last layer uses, because slower warps may still read those
+  // own_outputs begins after the kOwned rows of P that the last layer uses, because slower warps may still read those
   // rows.
   float* const own_outputs = reinterpret_cast<float*>(P + kOwned * kHalfRow);
   static_assert(kOwned * kRow * sizeof(float) <= (kT - kOwned) * kHalfRow * sizeof(Half));
@@ -94,15 +95,15 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     };
 
-    // Rounds a share to the precision in which it is saved for the backward pass, so that both passes use the same
-    // values.
+    // Rounds a share to the precision in which it is saved for the backward pass. Both passes then use the same values.
     const auto round_to_kept = [](Tile& share, float by, float unit) {
       const uint4 part = narrowed(share, by);
       widen(share, part, unit);
       return part;
     };
 
-    // The first layer at k and, without the contribution of the chunk's own steps, at q.
+    // Compute the first layer's outputs at k and at q. The outputs at q do not yet include the updates within this
+    // chunk.
     Tile z, x;
     {
       Tile by_S, overlap;
@@ -127,13 +128,13 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     write_halves(z, U, inverse(unit_of_U));
     __syncthreads();
 
-    // The inner gradients.
+    // Compute the inner gradients.
     {
       Tile y;
       multiply<4>(y, Left(U), Right(w_last));
       const float unit = unit_of_U * units.of(kLastW);
       scale(y, unit);
-      if (chunk > 0) cluster_wait();  // the other blocks have read Z and O
+      if (chunk > 0) cluster_wait();  // wait until the other blocks have read Z and O
       write(y, Z, kRow);
     }
     cluster_arrive();
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     __syncthreads();
 
-    // The outputs at the queries q.
+    // Compute the outputs at the queries q.
     add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
     units.propose(kX, largest(x));
     __syncthreads();
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     write(overlap, O, kRow);
     cluster_arrive();
 
-    // The state after the chunk. After the last chunk it is computed only if it is requested.
+    // Compute the state after the chunk. After the last chunk, it is computed only if the caller requests it.
     const auto advance = [&](const Half* u, const Half* g, float unit, float* W, float* S, int w, float* to_W,
                              float* to_S, int64_t part, int row) {
       const float by_steps = -units.of(kSteps) * unit, by_momentum_steps = -units.of(kMomentumSteps) * unit;
@@ -230,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     cluster_wait();
 
-    // Outputs of the block's own tokens. P: steps of the last layer.
+    // Compute the outputs of the block's own tokens. P becomes the product overlap * steps of the last layer.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    if (Tile::row() == 0) {  // this warp has the kOwned rows of the block
+    if (Tile::row() == 0) {  // this warp has the kOwned rows of P that the block has written
       Tile out;
       multiply<4>(out, Left(P), Right(B));
       out.each([&](int i, int j, float& a, float& b) {
@@ -258,7 +259,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     }
   }
-  cluster_wait();  // until then, other blocks read the shared memory of this block
+  cluster_wait();  // wait until the other blocks no longer read the shared memory of this block
 }
 
 int64_t kept_by_cluster(const FastWeightsProblem& p) {

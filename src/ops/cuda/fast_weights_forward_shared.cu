@@ -14,7 +14,7 @@ constexpr int kHidden = 256;
 constexpr int kFirst = kHidden + 8, kLast = kDim + 8, kInput = kHidden + 4, kGradient = kHidden + 8;
 constexpr int kParts = 4;  // number of partial sums of the last layer's overlap
 
-// Sizes in the order of the pointers in the kernel.
+// Shared memory in floats: the sizes in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kFirst + kHidden * kLast + 2 * kT * kInput + kT * kGradient + 5 * kTokens<kT> +
                         kT * kSquare + kParts * kT * kT + kHidden + kDim + Factors::kFloats;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -25,12 +25,15 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const W_first = memory, *const W_last = W_first + kDim * kFirst;
-  float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;  // inputs of the last layer at k and q
-  float* const G = X + kT * kInput;                                       // gradient of the first layer's output
-  float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;        // K: finally the outputs before the norm
-  // B: gradient of the last output. Z: two partial sums of an output.
+  // tiles of the last layer's inputs at k and at q
+  float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
+  // tile of the inner gradients g of the first layer
+  float* const G = X + kT * kInput;
+  // K: k, at the end the outputs before the norm
+  float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;
+  // Tile B: inner gradient g of the last layer. Tile Z: two partial sums of the last layer's output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // P: steps of a layer. O: partial sums of an overlap.
+  // Tile P: product overlap * steps of a layer. Tile O: partial sums of the last layer's overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
@@ -42,7 +45,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   constexpr Gelu act{.tanh = true};
   const InnerLoss loss(p, block.head());
   const auto own = [](float* tile) { return tile + warp() * kStep + 2 * lane(); };  // each warp has one row
-  // The product of hidden inputs and the last layer, as two partial sums.
+  // Multiplies hidden inputs by the last layer's weights. The result is stored in Z as two partial sums.
   const auto last_product = [&](const float* inputs) {
     Half half;
     const int from = Half::part() * kHidden / 2;
@@ -79,7 +82,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
       store<kHidden, kThreads, kDim, kLast>(p.W_last + at.last(0), W_last);
     }
 
-    // The first layer at k and, without the contribution of the chunk's own steps, at q.
+    // Compute the first layer's outputs at k and at q. The outputs at q do not yet include the updates within this
+    // chunk.
     Hidden z, x;
     product<kDim>(z, Rows{K}, RowsOf<kFirst>{W_first});
     z.each([&](int i, int j, float& a, float& b) {
@@ -99,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     }
     __syncthreads();
 
-    // The inner gradients.
+    // Compute the inner gradients.
     last_product(U);
     __syncthreads();
     {
@@ -117,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     t.each([&](int i, int j, float& a, float& b) { set_pair(G + i * kGradient + j, a, b); });
     __syncthreads();
 
-    // The outputs at the queries q.
+    // Compute the outputs at the queries q.
     product<kT>(x, minus(RowsOf<kSquare>{P}), RowsOf<kGradient>{G});
     x.each([&](int i, int j, float& a, float& b) {
       a += b_first[j], b += b_first[j + 1];
@@ -134,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     }
     __syncthreads();
 
-    // The state after the chunk. After the last chunk it is computed only if it is requested.
+    // Compute the state after the chunk. After the last chunk, it is computed only if the caller requests it.
     const bool updates = !ends || last.W_end;
     if (threadIdx.x < kT * kT) {
       float overlap = 1;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kState = kDim + 4;          // column stride of a state in shared memory
-using State = Share<kWarps, kDim, kDim>;  // indexed by column and row
+using State = Share<kWarps, kDim, kDim>;  // the row index of the share is the column of the state, and vice versa
 using Outputs = Share<kWarps, kT, kDim>;
 using Square = Share<kWarps, kT, kT>;
 using Rows4 = WarpRows<kWarps>;
@@ -81,8 +81,9 @@ constexpr bool kInRegisters<OverRows> = true;
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;  // Z: f(k), later f(q)
-  float *const P = G + kTile, *const bias = P + kT * kSquare;  // P: factors of the inner gradients in the outputs
+  // tile Z: f(k), later f(q)
+  float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;
+  float *const P = G + kTile, *const bias = P + kT * kSquare;  // tile P: factors of the inner gradients in the outputs
   const Factors factors(bias + kDim);
   const Block block{p};
   const InnerLoss loss(p, block.head());
@@ -146,16 +147,18 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  // G: the inner gradients, later the gradient of q
+  // Tile G: the inner gradients, later the gradient of q.
   float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;
-  // Z: f(k), later the gradient of k. Y: f(q), later its gradient. X: gradients of the inner gradients, later of f(k).
+  // Tile Z: f(k), then the gradient of the target, then the gradient of k. Tile Y: f(q), then the gradient of f(q).
+  // Tile X: the gradient of the inner gradients, then the gradient of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  float* const P = D_shared + kDim * kState;                       // P: factors of the inner gradients in the outputs
-  float *const R = P + kT * kSquare, *const S = R + kT * kSquare;  // gradients of q k^T and of the factors
+  // tile P: factors of the inner gradients in the outputs
+  float* const P = D_shared + kDim * kState;
+  float *const R = P + kT * kSquare, *const S = R + kT * kSquare;  // gradients of q k^T (R) and of the factors (S)
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;
   const Factors factors(d_bias + kDim);
-  float* const sums = factors.steps + kT;  // gradient of the step factor of each token, one row per warp
+  float* const sums = factors.steps + kT;  // gradients of the step factor of each token: one partial sum per warp
   float* const d_scale = sums + kWarps * kT;
   const Block block{p};
   State W, D;  // the state and the gradient with respect to it
@@ -199,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       pair_product<kDim>(z, exact<Token>(PairsOf<kRow>{K}), OverRows{W});
       write_tile(z, Z);
     }
-    OwnRows<Token, kWarps> v, d_out;  // in flight while the block does other work
+    OwnRows<Token, kWarps> v, d_out;  // the loads are in flight while the block does other work
     d_out.read(block, p.d_out, chunk);
     pair_product<kDim>(y, exact<Token>(PairsOf<kRow>{Q}), OverRows{W});
     pair_product<kDim>(d_g, exact<Token>(PairsOf<kRow>{K}), OverRows{D});
@@ -220,7 +223,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     y.each([&](int i, int j, float& a, float& b) { set_pair(Y + i * kRow + j, a + bias[j], b + bias[j + 1]); });
     __syncthreads();
 
-    // Backpropagate through the norm of the outputs.
+    // Backpropagate through the norm of the model's outputs.
     {
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {

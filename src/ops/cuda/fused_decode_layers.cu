@@ -1,7 +1,7 @@
-// Persistent kernel for all layers of a decode step of one sequence, with one block per multiprocessor. A step is bound
-// by latency: reading its weights takes 0.17 ms at full memory bandwidth, while its 24 layers consist of some 170
-// dependent work items. Therefore blocks exchange only the data that they need (flagged_words.cuh), weights and keys
-// are prefetched, and the critical path between two exchanges is short.
+// Persistent kernel that computes all layers of a decode step of one sequence, with one block per multiprocessor. A
+// step is bound by latency: at full memory bandwidth, reading the weights takes 0.17 ms, but the 24 layers consist of
+// some 170 dependent work items. Therefore blocks exchange only the data that they need (flagged_words.cuh), weights
+// and keys are prefetched, and the critical path between two exchanges is short.
 //
 // There are seven exchanges per layer: x -> q, k, v -> partial scores -> sums of pieces -> attention outputs -> x ->
 // SwiGLU outputs -> x. Each buffer of words is used once per layer. A block overwrites a buffer only after it has
@@ -22,7 +22,8 @@ namespace step {
 template <int D>
 constexpr int kSharedBytes = (static_cast<int>(sizeof(StepShared<D>)) + 127) / 128 * 128;
 
-// Writes q, k and v to their words; q and k are rotated. Element r of a unit belongs to half r / 8 of a pair.
+// Writes q, k and v to the buffer `heads` of words, after rotating q and k (RoPE). Element r of a unit belongs to half
+// r / 8 of a RoPE pair.
 template <typename T, int D>
 __device__ void put_head(const Worker<T, D>& w, uint32_t flag, bool there, int unit, int r, float y) {
   const PageTarget& pages = w.s.pages;
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
         [&](bool there, int unit, int r, float y, Word) { put_head<T, D>(w, flag, there, unit, r, y); });
     attention.set_layer(l);
     attention.score(l, flag);
-    worker_barrier();  // two warps compute the scores of a piece
+    worker_barrier();  // two warps compute the scores of a piece, one part each
     attention.sum_values(l, flag);
     if (layer + 1 < s.count) attention.begin_part(s.layers[layer + 1], warp);
     attention.add_pieces(flag);
@@ -136,7 +137,7 @@ Kernel prepare() {
 }
 Kernel kernel_of(int64_t head_dim) { return head_dim == 64 ? prepare<64>() : prepare<128>(); }
 
-// Bytes of memory per worker, and number of slots of the ring buffer in the remaining shared memory.
+// Bytes of shared memory per worker warp, and number of slots of the ring buffer in the remaining shared memory.
 struct Room {
   int worker_bytes, slots;
 };
@@ -150,7 +151,8 @@ Room room_of(const FusedDecodeLayers& p, const Kernel& kernel) {
           static_cast<int>(std::clamp<int64_t>(left / kSlotBytes, 0, kMaxSlots))};
 }
 
-// The arguments except for the layers, and the number of workspace words. If p.words is null, only the number is valid.
+// The kernel arguments except for the layers, and the number of 64-bit words in the workspace. If p.words is null, only
+// this number is valid.
 struct Plan {
   Layers arguments;
   int64_t words = 0;

@@ -13,26 +13,29 @@ namespace lazy::ops::cuda::step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
-constexpr int kMaxLayers = 30;  // per launch
-constexpr int kUnits = 3;       // units of a matrix that are multiplied at once
+constexpr int kMaxLayers = 30;  // maximum number of layers per launch
+constexpr int kUnits = 3;       // number of units of a matrix that a worker multiplies at once
 constexpr int kMaxSlots = 6;
 
-// Number of keys whose scores one warp computes (part), whose values are summed together (piece), and that are on one
-// page (unit). The decode kernels use the same division in a step of a model (attention/cuda/decode.cu).
+// The keys of a head are divided at three levels. A part (kPart keys) is the number of keys whose scores one warp
+// computes. A piece (kPiece keys, two parts) is the number of keys whose values are summed together. A unit (kUnitKeys
+// keys) is on one page of the cache. The decode kernels use the same division in a decode step of a model
+// (attention/cuda/decode.cu), so that the results are bitwise equal.
 constexpr int kPart = 64, kPiece = 128, kUnitKeys = decoding::kPad;
-constexpr int kPieces = 64;    // pieces of a block whose addresses are computed only once
-constexpr int kScores = 2048;  // scores of a block that are stored in shared memory
+constexpr int kPieces = 64;    // maximum number of pieces of a block whose addresses are computed only once
+constexpr int kScores = 2048;  // maximum number of scores of a block that are stored in shared memory
 
 struct Layers {
-  decoding::Params attention;  // fields that differ between layers are set per layer
+  decoding::Params attention;  // parameters of attention; fields that differ between layers are set per layer
   PageTarget pages;            // positions, slots, table, interleaved, heads, kv_heads, dim
   int hidden, inner;
   float eps;
   const void* x;  // input of the first layer
   void* y;        // output of the last layer
-  // Buffers of words. With two elements of T per word: x before a layer (stream), q, k and v (heads), attention outputs
-  // (attended), x within a layer (middle), SwiGLU outputs (activated). With one float per word: largest score and sum
-  // of exponentials (parts: heads, max_parts, 2) and sums of pieces (sums: heads, max_pieces, dim).
+  // Buffers of words that the blocks exchange. Buffers with two elements of T per word: x before a layer (stream), q, k
+  // and v (heads), attention outputs (attended), x within a layer (middle), SwiGLU outputs (activated). Buffers with
+  // one float per word: largest score and sum of exponentials of each part (parts: heads, max_parts, 2), and the
+  // weighted value sums of the pieces (sums: heads, max_pieces, dim).
   Word *stream, *heads, *attended, *middle, *activated, *parts, *sums;
   int max_pieces;
   uint32_t* counter;  // (2): the last flag in use; number of finished blocks
@@ -41,14 +44,14 @@ struct Layers {
 };
 static_assert(sizeof(Layers) <= 4 << 10);
 
-// A piece of the keys of a head, and the offsets of its units in the cache without the offset of the head.
+// A piece of the keys of a head (kPiece keys), and the cache offsets of its units without the offset of the head.
 struct KeyPiece {
   int head, number;
   int64_t at[kPiece / kUnitKeys];
 };
 
-// Results of a product: the sums of each part of the inner dimension for all units, padded to whole warps, and the sums
-// of squares of the parts.
+// Results of a product. The inner dimension is divided into kParts parts. For each part, the structure has the sums of
+// all units, padded to whole warps, and the sum of squares of x.
 struct ProductRoom {
   float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
 };
@@ -59,13 +62,14 @@ struct StepShared {
   ProductRoom rooms[2];  // used alternately, because some warps may still read the previous product
   float scores[kScores];
   float2 angles[D / 2];  // cosines and sines of the pairs of the token
-  int64_t slot, length;  // slot of the token, length of its sequence
+  int64_t slot, length;  // cache slot of the token; length of its sequence
   KeyPiece pieces[kPieces], other[kWorkers];
 };
 
-// The matrices of a layer. A unit is the smallest number of rows that a block multiplies. With SwiGLU and RoPE pairs,
-// each half of a unit belongs to one half of the matrix. A block has every gridDim.x-th unit. A slot contains
-// some columns of a unit; its rows are padded, so that eight of them are in different banks.
+// The matrices of a layer. A unit is the smallest number of rows that a block multiplies. For SwiGLU and for RoPE
+// pairs, one half of the rows of a unit comes from the first half of the matrix and the rest from the second half.
+// Every gridDim.x-th unit belongs to the same block. A slot of the ring buffer contains some columns of a unit; its
+// rows are padded, so that eight of them are in different banks.
 enum class MatrixKind { heads, output, gate_up, down };
 __host__ __device__ constexpr bool has_halves(MatrixKind kind) {
   return kind == MatrixKind::heads || kind == MatrixKind::gate_up;
@@ -95,8 +99,8 @@ __device__ inline Matrix matrix_of(const Layers& s, const FusedDecodeLayer& l, M
   }
   __builtin_unreachable();
 }
-// The first unit of this block. Some matrices are distributed from the last block on, so that the same blocks do not
-// always have one unit more.
+// Returns the first unit of this block. For some matrices, units are assigned to blocks in descending order. Otherwise
+// the blocks that get one more unit than the others would be the same for all matrices.
 __device__ inline int first_unit(MatrixKind kind) {
   const int block = blockIdx.x, blocks = gridDim.x;
   return kind == MatrixKind::gate_up || kind == MatrixKind::output ? blocks - 1 - block : block;
@@ -115,7 +119,7 @@ __device__ inline int row_of_unit(const Layers& s, MatrixKind kind, int unit, in
   }
 }
 
-// A position in the ring buffer, and the parity of the round.
+// A position in the ring buffer: the slot, and the parity of the current round through the buffer.
 struct RingSlot {
   int number = 0, round = 0;
   __device__ void advance(int slots) {

@@ -19,9 +19,10 @@ constexpr unsigned kMaxThreads = 256;
 
 struct KvCacheWriteWork {
   KvCacheWrite p;
-  unsigned turned, items, of_value;  // items per head of q and k with pairs to rotate; all items; items per head of v
-  unsigned groups, kv_groups;        // groups of heads of q; of k and v
-  unsigned width, tokens;            // threads of a block per token (or row); tokens per block
+  // items per head of q and k that contain pairs to rotate; all items per head of q and k; items per head of v
+  unsigned turned, items, of_value;
+  unsigned groups, kv_groups;  // number of groups of heads of q, and of k and v
+  unsigned width, tokens;      // threads of a block per token (or gathered row); tokens per block
 };
 
 // Loads bypass the read-only cache, because the previous kernel may still write when this kernel starts.
@@ -30,7 +31,7 @@ __device__ Bits<T, N> fetch(const T* from) {
   return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
 }
 
-// HEADS: number of heads in a group. Their distance is the number of groups.
+// HEADS: number of heads in a group. Consecutive heads of a group are as far apart as there are groups.
 template <typename T, int N, bool INTERLEAVED, int HEADS>
 __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_constant__ KvCacheWriteWork work) {
   decoding::let_next_start();
@@ -127,7 +128,8 @@ void launch(const KvCacheWrite& p, cudaStream_t stream) {
         work, grid, static_cast<int>(work.width * work.tokens), 0, true, stream);
   };
   const auto of_heads = [&](auto interleaved) {
-    // With few tokens there are few threads, and with several heads per thread each thread would wait for more loads.
+    // From this number of tokens on, one thread processes several heads. With fewer tokens there are too few threads
+    // for that, and each thread would wait for more loads.
     constexpr int64_t kManyTokens = 1024;
     if constexpr (N > 1) {
       if (places >= kManyTokens) return run(interleaved, std::integral_constant<int, 4>{});

@@ -128,12 +128,13 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
   }
 }
 
-// The part of the gates that the state kernels need.
+// The gates that the state kernels need.
 struct StateGates {
   float read[kChunk], write[kChunk];  // as in ChunkGates
 };
 
-// Starts the asynchronous copy of the gates of a chunk, or of the part that a kernel reads.
+// Starts the asynchronous copy of the gates of a chunk to shared memory. `Gates` may be a struct with only the gates
+// that the kernel reads.
 template <typename Gates>
 __device__ void load_gates(Gates* to, const ChunkGates& from) {
   const char* first = reinterpret_cast<const char*>(&from);
@@ -154,7 +155,7 @@ __device__ inline float reach(const ReadGates& g, int i, int j) {
 struct ChunkPlace {
   int64_t b, n, h, g;  // batch, chunk, head, group
   int64_t index;       // index of (b, n, h)
-  int64_t first;       // its first token
+  int64_t first;       // first token of the chunk
   int rows;            // number of tokens in the chunk
 
   __device__ ChunkPlace(const Recurrence& a, int64_t b, int64_t n, int64_t h)

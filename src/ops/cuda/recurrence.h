@@ -30,7 +30,7 @@ struct RecurrenceRows {
 
 // Gates of the tokens of a chunk for the state of one head: gates for reading the state and for writing to it.
 struct ReadGates {
-  float sum[kChunk];  // inclusive prefix sums of the log2 decays
+  float sum[kChunk];  // inclusive prefix sums of the decays' base-2 logarithms
   int32_t document[kChunk];
   float beta[kChunk];  // 0 after the last token, 1 without beta
   float read[kChunk];  // decay from the state before the chunk to each token; last entry: to the end of the chunk
@@ -40,8 +40,8 @@ struct ChunkGates : ReadGates {
 };
 
 struct Recurrence {
-  int64_t B, L, H, G, K, V;  // K 64, 128 or 256; V a multiple of 64
-  int64_t first = 0;         // first sequence of a launch: the blocks with z = 0
+  int64_t B, L, H, G, K, V;  // K is 64, 128 or 256; V is a multiple of 64
+  int64_t first = 0;         // first sequence of a launch, which the blocks with z = 0 process
   float scale;
   bool delta;
   RecurrenceRows q, k, v, d_out;     // d_out: only the backward pass

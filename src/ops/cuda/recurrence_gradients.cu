@@ -46,7 +46,8 @@ __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], co
   }
 }
 
-// Number of stages for the values. With one stage, a second block fits on the multiprocessor.
+// Number of stages (buffers) for the tiles of the values. With one stage, shared memory suffices for a second block on
+// the multiprocessor.
 __host__ __device__ int stages(const Recurrence& a) { return a.V > kWidth ? 2 : 1; }
 
 // Eight warps; each computes 16 tokens and half of the columns.
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   // Sums over the values, for pairs of tokens and for tokens with rows of the state.
   float d_pairs[1][4][4] = {}, d_system[1][4][4] = {};
   float d_q[1][KS / 16][4] = {}, d_written[1][KS / 16][4] = {}, d_read[1][KS / 16][4] = {};
-  float kept = 0;  // inner product of state and d_state, the thread's part
+  float kept = 0;  // the thread's part of the inner product of state and d_state
   for (int part = 0; part < parts; ++part) {
     if (part + 1 < parts) load(part + 1);
     tensor_core::copies_commit();

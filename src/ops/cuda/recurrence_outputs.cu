@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(OutputsLayout<K>::kBytes
   const auto q = shared.tile<typename L::Keys>(), k = shared.tile<typename L::Keys>();
   const auto second = shared.tile<typename L::State>();
   char* const values_at = shared.next;
-  const auto state = [&](int part) {  // the second state overwrites the keys, which have been read by then
+  const auto state = [&](int part) {  // odd parts of the state overwrite the keys, which are not needed any more
     return typename L::State{part % 2 ? k.data : second.data};
   };
   const auto u = [&](int part) { return typename L::Values{values_at + part % 2 * L::Values::kBytes}; };
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(OutputsLayout<K>::kBytes
       }
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
     });
-    __syncthreads();  // the copy for the step after the next one overwrites this memory
+    __syncthreads();  // wait, because the copy for the step after the next one overwrites this memory
   }
 }
 

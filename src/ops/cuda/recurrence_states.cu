@@ -12,7 +12,8 @@ namespace {
 // the rows.
 template <int K, int COLUMNS, bool DELTA>
 struct StatesLayout {
-  static constexpr int kStages = K == 256 ? 1 : 2;  // with 256 keys and two stages only one block would fit
+  // with K = 256 and two stages, only one block would fit on a multiprocessor
+  static constexpr int kStages = K == 256 ? 1 : 2;
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
   using Keys = SharedTile<kChunk, K>;
   using Square = SharedTile<kChunk, kChunk>;
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(StatesLayout<K, COLUMNS, DELTA>::kThreads,
                                               StatesLayout<K, COLUMNS, DELTA>::kThreads)) states(const Recurrence a) {
   using L = StatesLayout<K, COLUMNS, DELTA>;
   char* const memory = recurrence::shared_memory();
-  const auto stage = [&](int64_t n) {  // loaded from memory, alternating between kStages buffers
+  const auto stage = [&](int64_t n) {  // tiles of chunk n; consecutive chunks alternate between kStages buffers
     SharedMemory shared{memory + n % L::kStages * L::kStage};
     return typename L::Stage{shared.tile<typename L::Keys>(), shared.tile<typename L::Values>(), {shared.next}};
   };
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(StatesLayout<K, COLUMNS, DELTA>::kThreads,
     });
     product<By::inner, By::inner, kChunk / 16>(sum, here.k, row, written, column);
     if (L::kStages == 1 && n + 1 < chunks) {
-      __syncthreads();  // all warps have read this chunk
+      __syncthreads();  // wait until all warps have read this chunk
       load(n + 1);
     }
   }

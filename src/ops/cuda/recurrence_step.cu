@@ -15,7 +15,7 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kQuads = 4;                 // groups of four state columns per block; each thread has four columns
-constexpr int kRows = kThreads / kQuads;  // rows of the state that are processed at once
+constexpr int kRows = kThreads / kQuads;  // number of rows of the state that a block processes at once
 
 // Partial sums of a thread over its rows: k S and q S for four columns each, and q k.
 struct PartialSums {

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMaxThreads) normalize(const RmsNorm a) {
         for (int i = 0; i < N; ++i) v[i] += r[i];
         kept[k] = round_all<T, N>(v);
         if (there && n < vectors) store<T, N>(sum + n * N, kept[k]);
-        expand<T, N>(kept[k], v);  // the rounded values, which the backward pass reads too
+        expand<T, N>(kept[k], v);  // use the rounded sum, because the backward pass reads the rounded sum too
       }
       float part = 0;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Gradients of RMSNorm. A block processes a part of the rows: it writes d_x row by row, and its part of d_weight stays
-// in registers. A second kernel adds the parts in order.
+// Gradients of RMSNorm. Each block processes a part of the rows. It writes d_x row by row and accumulates its
+// contribution to d_weight in registers. A second kernel adds the contributions of the blocks in a fixed order.
 //
 // With n = x scale and g = d_y weight:  d_x = scale (g - n mean(g n)) + d_sum,  d_weight = sum of d_y n.
 #include "ops/cuda/launch.h"
@@ -38,8 +38,8 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
   float* part = a.parts + blockIdx.x * a.dim;
   float d_weight[kHeld][N] = {};
   const auto row_start = [&](int64_t top) { return min(top + int64_t{threadIdx.y}, end - 1) * a.dim; };
-  // If only two tensors of a row are in registers, the loads of the next row are issued before the sums and stores of
-  // this row.
+  // AHEAD: the loads of the next row are issued before the sums and stores of this row. Only kernels with two tensors
+  // per row have enough registers for this.
   constexpr bool AHEAD = !LONG && !MORE;
   Bits<T, N> next_x[AHEAD ? kHeld : 1], next_dy[AHEAD ? kHeld : 1];
   const auto load_next = [&](int64_t start) {

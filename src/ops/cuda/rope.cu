@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) rotate(const Rope a, const RopeWork 
   }
 }
 
-// Splits the batch, or the sequence, into two halves recursively until the indices of a launch fit in 32 bits.
+// Recursively splits the batch, or a single sequence, into two halves until the indices of a launch fit in 32 bits.
 template <typename T, int N>
 void launch(const Rope& a, cudaStream_t stream) {
   const int64_t turning = a.interleaved && N > 1 ? 2 * a.table.pairs / N : a.table.pairs / N;

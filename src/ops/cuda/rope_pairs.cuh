@@ -5,8 +5,8 @@
 
 namespace lazy::ops::cuda {
 
-// Computes the angles that are not in the table. Not inlined, because inlining would increase the registers of all
-// threads.
+// Computes the angles of positions that are not in the table. Inlining this function would increase the number of
+// registers of all threads.
 inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
   if (position < 0) return {NAN, NAN};
   double s, c;

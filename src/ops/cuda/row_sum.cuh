@@ -8,7 +8,7 @@
 
 namespace lazy::ops::cuda {
 
-constexpr int kHeld = 4;  // vectors that a thread has, and thus loads in flight per tensor
+constexpr int kHeld = 4;  // number of vectors per thread, which is also the number of loads in flight per tensor
 
 // Number of threads for a row of `vectors` vectors, at most `most`.
 inline int threads_per_row(int64_t vectors, int most) {

@@ -17,7 +17,7 @@ using kernels::DType;
 struct RmsNorm {
   DType type, weight_type;         // weight_type: f32 or type
   const void *x, *weight;          // (rows, dim), (dim)
-  const void* residual = nullptr;  // like x; null: no residual, and `sum` is not written
+  const void* residual = nullptr;  // same layout as x; null: no residual, and `sum` is not written
   void *sum = nullptr, *y;
   float eps;
   int64_t rows, dim;
@@ -59,7 +59,7 @@ struct QuantizeFp8 {
   int64_t x_stride, dim, first;
   float largest, least_maximum;
   float* maximum;      // the largest absolute value; NaN is larger than infinity
-  float* scale;        // max(maximum, least_maximum) / largest, written by quantize_fp8
+  float* scale;        // max(maximum, least_maximum) / (largest number of the type), written by quantize_fp8
   void* q;             // (rows, width) or null
   void* q_transposed;  // (width, rows) or null
 };

@@ -17,7 +17,7 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kBlocks = 2;  // per multiprocessor, so that 256 rows are processed at once
+constexpr int kBlocks = 2;  // blocks per multiprocessor, so that 256 rows are processed at the same time
 constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits, kOwnBuckets = kBuckets / kThreads;
 constexpr float kKeySteps = 67108864.0f;        // 2^26 steps per unit of d; keys end at d = 64
 constexpr float kWeightSteps = 68719476736.0f;  // 2^36
@@ -40,7 +40,7 @@ struct HistogramMemory {
   uint32_t warp_counts[kWarps];
   float scores[kWarps];
   int ids[kWarps];
-  Amount before;  // sum over the keys and tokens before the one that is searched
+  Amount before;  // sum of weights, or number of tokens, before the key or token that is searched
   uint32_t found;
   int id;
 };
@@ -115,7 +115,7 @@ __device__ inline Amount scan_warp(Amount x) {
 __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   x = scan_warp(x);
-  __syncthreads();  // the sums of the previous call have been read
+  __syncthreads();  // wait until all threads have read the sums of the previous call
   if (lane == 31) {
     m.warp_weights[warp] = x.weight;
     m.warp_counts[warp] = x.count;
@@ -182,7 +182,7 @@ template <typename ScoreRow>
 __device__ __noinline__ PrefixEnd find(const ScoreRow& row, HistogramMemory& m, bool by_count, uint64_t weight,
                                        uint32_t count) {
   const auto beyond = [&](const Amount& sum) { return by_count ? sum.count > count : sum.weight > weight; };
-  uint32_t prefix = 0;  // digits of the key that were found so far
+  uint32_t prefix = 0;  // the digits of the key that have been found so far
   int shift = 32;
   Amount before{};
 #pragma unroll 1
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
   }
   bad = __syncthreads_or(bad);
   for (int w = 0; w < kWarps; ++w) take(m.scores[w], m.ids[w]);
-  bad = bad || isinf(best);  // the distances to an infinite score are undefined
+  bad = bad || isinf(best);  // if the largest score is infinite, the differences to it are undefined
   row.largest = best;
 
   int token = best_id;

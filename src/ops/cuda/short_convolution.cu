@@ -26,7 +26,7 @@ struct Walk {
 
   __device__ Walk(const ShortConvolution& a, int64_t first) : starts(a.cu_seqlens), documents(a.documents) {
     if (!starts) {
-      begin = LLONG_MIN / 2;  // `past` belongs to the same document
+      begin = LLONG_MIN / 2;  // the document begins before this call: `past` belongs to it
       return;
     }
     int low = 0, high = documents;  // binary search for the last document that starts at or before `first`
@@ -56,7 +56,7 @@ template <typename T, int N, int TAPS>
 struct Channels {
   const ShortConvolution& a;
   int64_t b, channel;
-  float weight[TAPS][N], bias[N], window[TAPS][N] = {};  // window: the inputs of the taps
+  float weight[TAPS][N], bias[N], window[TAPS][N] = {};  // window: the inputs that the taps read
 
   __device__ Channels(const ShortConvolution& a, int64_t b, int64_t channel, int64_t first, const Walk& walk)
       : a(a), b(b), channel(channel) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
   const int64_t first = ((a.first_block + blockIdx.y) * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
   const int64_t b = a.first_sequence + blockIdx.z;
-  float d_weight[TAPS + 1][N] = {};  // the last row is the gradient of the bias
+  float d_weight[TAPS + 1][N] = {};  // rows 0 to TAPS - 1: gradients of the taps; last row: gradient of the bias
   if (channel < a.channels && first < a.length) {
     Walk walk(a, first);
     Channels<T, N, TAPS> c(a, b, channel, first, walk);

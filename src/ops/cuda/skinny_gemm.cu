@@ -39,7 +39,7 @@ __device__ float load_number(const void* from, int64_t at) {
   const uint16_t bits = __ldcg(static_cast<const uint16_t*>(from) + at);
   return kernels::cuda::unpack<T>(bits).x;
 }
-// STEPS: number of chunks per warp in flight.
+// STEPS: number of chunks that a warp has in flight.
 template <typename T, int STEPS, bool NORM, Mode MODE>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ SkinnyGemm p) {
   constexpr int TILES = MODE == Mode::swiglu ? 2 : 1, kColumns = columns_of(MODE);
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   float sum[TILES][4] = {}, square = 0;
   constexpr bool kOnceAtLeast = MODE == Mode::pages;  // the angles are loaded after the first elements of x
   for (int first = 0; first < own || (kOnceAtLeast && first == 0); first += STEPS) {
-    uint4 x[STEPS];  // all loads are issued before the first result is used
+    uint4 x[STEPS];  // all loads are issued before the first loaded value is used
 #pragma unroll
     for (int i = 0; i < STEPS; ++i) {
       const int k = (warp + kWarps * (first + i)) * kChunk + 8 * c;

@@ -23,7 +23,7 @@ __device__ int row_in_tile(const SkinnyGemm& p, int first_column, int r) {
 // Four adjacent columns of a row of y, which one thread finishes at a time.
 struct Quad {
   int row, column;  // position in y
-  int m, r;         // in the tile: the row of x and the first row of W
+  int m, r;         // row of x and first row of W, as indices in the tile
   bool there;
 };
 // Returns quad n of a tile of ROWS_W rows of W and ROWS_X rows of x.

@@ -29,11 +29,11 @@ constexpr int kMinHopperRows = 65;
 constexpr int kRingBytes = 180 << 10;
 // Shared memory of a multiprocessor: all of it, the part for blocks by kSharedPercent, and the system's part per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
-constexpr int64_t kMaxPrefetched = 8 << 20;  // elements of W
+constexpr int64_t kMaxPrefetched = 8 << 20;  // maximum number of elements of W that are prefetched
 
 // The 16 bytes of W of each lane.
 struct Fragments {
-  uint4 low, high;  // rows lane / 4 and lane / 4 + 8 of the 16 rows of the warp
+  uint4 low, high;  // `low`: row lane / 4 of the warp's 16 rows; `high`: row lane / 4 + 8
 };
 // The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, which the compiler does
 // not know. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
   // `chunks` is the number of chunks per part.
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);
-  // Adjacent blocks have the same rows of W, so that the second block finds them in the L2 cache.
+  // Blocks with adjacent indices read the same rows of W, so that the second of two such blocks finds these rows in the
+  // L2 cache.
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const int stages = kParts * chunks / AHEAD;
   const auto w_row = [&](int row) {
@@ -134,7 +135,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   if (threadIdx.x >= N::kConsumers) {
     if constexpr (N::kGives) dealloc_registers<N::kLeft>();
     const int t = threadIdx.x - N::kConsumers;
-    // If not all blocks run at once, this prefetch would load more into the L2 cache than it can hold.
+    // If the blocks of the grid do not all run at the same time, this prefetch would load more than the L2 cache can
+    // hold.
     if (p.out * in <= kMaxPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
       prefetch_next(p, t);
@@ -223,7 +225,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
 // Constants of the clusters and their blocks.
 struct ClusterParts {
   static constexpr int kRowsW = 128, kRowsX = 64, kStride = kRowsW + 4, kThreads = 2 * kRowsW;
-  static constexpr int kBlocks = 3;  // per multiprocessor
+  static constexpr int kBlocks = 3;  // blocks per multiprocessor, for __launch_bounds__
   static constexpr int kOwnRows = kRowsX / kParts, kChunkX = kRowsX * kChunkBytes;
   static constexpr int kAhead = 4;   // chunks of W in flight to registers
   static constexpr int kAtOnce = 6;  // chunks of x that a lane loads before it stores the first one
@@ -242,12 +244,13 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int part = blockIdx.x, first_column = blockIdx.y * N::kRowsW, first_row = blockIdx.z * N::kRowsX;
   const int chunks = in / (kParts * kChunk);
-  constexpr int kSpan = kParts * kChunk;  // from a chunk of a part to the next chunk of this part
+  constexpr int kSpan = kParts * kChunk;  // distance in elements between consecutive chunks of a part
 
   const auto w_row = [&](int row) {
     return static_cast<const T*>(p.W) + static_cast<int64_t>(row_in_tile<Mode::plain>(p, first_column, row)) * in;
   };
-  constexpr int kPrefetched = N::kRowsW / kParts;  // rows that a block prefetches; the cluster prefetches all rows
+  // rows of W that a block prefetches; the blocks of the cluster prefetch all rows of the tile
+  constexpr int kPrefetched = N::kRowsW / kParts;
   if (threadIdx.x < kPrefetched) prefetch_bytes(w_row(part * kPrefetched + threadIdx.x), 2 * in);
   const T *const low = w_row(warp * 16 + g) + part * kChunk + 8 * c, *const high = w_row(warp * 16 + g + 8) +
                                                                                    part * kChunk + 8 * c;
@@ -296,7 +299,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
       operands.hold();
     }
   }
-  __syncthreads();  // x has been consumed
+  __syncthreads();  // wait until x has been consumed
   auto* const products = reinterpret_cast<float*>(own);
   store_sums(sum, products, N::kStride);
   cluster_arrive();
@@ -314,7 +317,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   }
   cluster_arrive();
   if (quad.there) finish<T, Mode::plain>(p, quad, beside, [&](int) { return all; });
-  cluster_wait();  // other blocks read the products of this block
+  cluster_wait();  // wait until the other blocks have read the products of this block
 }
 
 template <typename T, Mode MODE>
@@ -329,8 +332,8 @@ void multiply_by_blocks(const SkinnyGemm& p, int multiprocessors, cudaStream_t s
       decoding::start<multiply_wide<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
       done = true;
     };
-    // Use the smallest blocks that occupy at most three quarters of the multiprocessors; with all of them, the requests
-    // would exceed the bandwidth of the L2 cache.
+    // Use the smallest tiles whose grid occupies at most three quarters of the multiprocessors. If all multiprocessors
+    // loaded data, the requests would exceed the bandwidth of the L2 cache.
     unless_done(Wide<1, 64, 8, GROUP>{}, false);
     unless_done(Wide<2, 64, 4, GROUP>{}, false);
     unless_done(Wide<2, 128, 4, GROUP>{}, true);

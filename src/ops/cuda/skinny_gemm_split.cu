@@ -19,8 +19,10 @@ namespace step {
 
 namespace decoding = kernels::cuda::decoding;
 
-// A tile of TILES * 16 rows of W and GROUPS * 8 rows of x, computed by CLUSTER blocks. A step is one chunk of each
-// part. STAGES steps are in flight, or kFewStages so that more blocks fit on a multiprocessor.
+// A tile of TILES * 16 rows of W and GROUPS * 8 rows of x, computed by CLUSTER blocks. The inner dimension is divided
+// into kParts parts, and each part into chunks of kChunk elements (skinny_gemm.cuh). One step of the main loop
+// multiplies one chunk of each part. The ring buffer holds STAGES steps in flight; with kFewStages, less shared memory
+// is used, so that more blocks fit on a multiprocessor.
 template <int TILES_, int GROUPS_, int CLUSTER_, int STAGES_>
 struct Split {
   static constexpr int TILES = TILES_, GROUPS = GROUPS_, CLUSTER = CLUSTER_, STAGES = STAGES_;
@@ -33,9 +35,9 @@ struct Split {
   static constexpr int kPiece = 512;  // bytes that the lanes of a warp copy with one instruction
   static constexpr int kX = 2 * TILES * kPiece, kWeights = kX + GROUPS * kPiece, kWarpBytes = kWeights + 4 * kChunk;
   static constexpr int kStageBytes = kWarps * kWarpBytes;
-  // Shared memory: sums of squares (parts, kOwnX), products (parts, kOwnX, kStride), the ring buffer. The products of
-  // other blocks arrive while the ring buffer is in use. A block without a cluster writes its products over the ring
-  // buffer.
+  // Layout of shared memory: sums of squares (parts, kOwnX), products (parts, kOwnX, kStride), ring buffer. In a
+  // cluster, the products of other blocks arrive while the ring buffer is still in use. A block without a cluster
+  // writes its products over the ring buffer.
   static constexpr int kProducts = kParts * kOwnX * 4, kProductsEnd = kProducts + kParts * kOwnX * kStride * 4;
   static constexpr int kRing = CLUSTER == 1 ? kProducts : kProductsEnd;
   static constexpr int bytes(int stages) { return std::max(kRing + stages * kStageBytes, kProductsEnd); }
@@ -118,7 +120,7 @@ __device__ __forceinline__ void multiply_parts(const SkinnyGemm& p, int stages) 
   }
 
   static_assert(columns_of_tile(MODE, N::kRowsW) / 4 * N::kOwnX <= N::kThreads);
-  const auto own_quad = [&] {  // computed again at each use, like its place, to save registers
+  const auto own_quad = [&] {  // the quad and its address are recomputed at each use to save registers
     return quad_of<MODE, N::kRowsW, N::kOwnX>(p, thread(), first_row + rank * N::kOwnX, first_column);
   };
   Beside beside{};
@@ -138,7 +140,7 @@ __device__ __forceinline__ void multiply_parts(const SkinnyGemm& p, int stages) 
       step == 0 ? decoding::wait_for_copies<N::kFewStages - 1>() : decoding::wait_for_copies<N::kFewStages - 2>();
     }
     if constexpr (NORM) __syncwarp();  // the weights of the norm were copied by other lanes
-    if (step > 0) {                    // overwrite the stage of the previous step, which has been consumed
+    if (step > 0) {                    // copy the next step to the stage of the previous step, which has been consumed
       const int last = stage == 0 ? stages - 1 : stage - 1, next = step + stages - 1;
       if (next < steps) {
         copy_w(last, next);
@@ -268,7 +270,7 @@ void multiply_by_parts(const SkinnyGemm& p, cudaStream_t stream) {
       using Block = Split<1, 4, 1, 4>;
       const bool clusters = decoding::has_sm_90<multiply_split<T, Cluster, NORM, MODE>>();
       if (clusters && sixteen) return start_split<T, Sixteen, NORM, MODE>(p, stream);
-      // Without a cluster, a block is equally fast if all of its steps can be in flight at once.
+      // A cluster is not faster if all steps of a single block can be in flight at once.
       if (clusters && p.in > Block::STAGES * kParts * kChunk) return start_split<T, Cluster, NORM, MODE>(p, stream);
       return start_split<T, Block, NORM, MODE>(p, stream);
     }

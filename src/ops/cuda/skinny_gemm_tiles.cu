@@ -29,7 +29,8 @@ struct Tiling {
   static constexpr int kStages = std::min(kRingBytes / kStageBytes, 6);
   static constexpr int kStride = kRowsW + 4;  // stride of a row of products, in floats
   static constexpr int kBytes = std::max(kStages * kStageBytes, kRowsX* kStride * 4);
-  static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;  // per multiprocessor
+  // blocks per multiprocessor, for __launch_bounds__
+  static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;
   static_assert(kStages >= 3 && kBytes <= kRingBytes);
 };
 
@@ -127,7 +128,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   for (int step = 0; step < steps; ++step) {
     step == 0 ? decoding::wait_for_copies<N::kStages - 1>() : decoding::wait_for_copies<N::kStages - 2>();
     __syncthreads();
-    if (step > 0) {  // overwrite the stage of the previous step, which has been consumed
+    if (step > 0) {  // copy the next step to the stage of the previous step, which has been consumed
       const int last = stage == 0 ? N::kStages - 1 : stage - 1;
       if (step + N::kStages - 1 < steps) {
         copy_w(last, ahead.chunk);
@@ -180,8 +181,8 @@ void launch_tiles(const SkinnyGemm& p, const dim3& grid, cudaStream_t stream) {
   decoding::start<multiply_tiles<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
 }
 
-// Larger tiles read less data, because each matrix is read once for every tile of the other matrix. A larger number of
-// blocks uses more of the GPU.
+// Choice of the tile size. Large tiles read less data, because each matrix is read once for every tile of the other
+// matrix. Small tiles give more blocks, which use more of the GPU.
 template <typename T, Mode MODE>
 void multiply_by_tiles(const SkinnyGemm& p, cudaStream_t stream) {
   bool done = false;

@@ -1,7 +1,8 @@
-// Attention of the token of a decode step, as part of a worker warp of fused_decode_layers.cu, bitwise equal to the
-// decode kernels. The keys of a head are divided into pieces, which are distributed over the blocks. Each piece
-// consists of two parts; one warp computes the scores of a part. When all parts of a head are known, some warps sum the
-// values of the piece, for at least 16 dimensions each. Finally other warps add the sums of the pieces.
+// Attention of one token in a decode step. This code runs in the worker warps of fused_decode_layers.cu, and its
+// results are bitwise equal to the decode kernels. The keys of a head are divided into pieces of kPiece keys, which are
+// distributed over the blocks. Each piece consists of two parts of kPart keys; one warp computes the scores of a part.
+// When all parts of a head are complete, some warps compute the weighted value sums of a piece, each for at least 16
+// dimensions. Finally, other warps add the sums of all pieces.
 #pragma once
 #include "attention/cuda/decode_normalizers.cuh"
 #include "ops/cuda/step_worker.cuh"
@@ -16,15 +17,16 @@ struct Attention {
   static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
   // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
   static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
-  static constexpr int kWords = D / 2, kOwnWords = kWords / 32;  // 32-bit words per head; per lane
+  // number of 32-bit words of a head, and of a head per lane
+  static constexpr int kWords = D / 2, kOwnWords = kWords / 32;
   static_assert(kStages <= kUnitsOfPart && kUnitsOfPart == 4 && Scores::kDepth >= 2 && Scores::kDepth <= 4);
 
   const Worker<T, D>& w;
   decoding::Params p;
   decoding::Sequence sequence;
   kernels::cuda::Keys seen;   // keys that the token sees
-  int all_pieces, all_parts;  // per head
-  int first, count;           // the block's pieces, counted over all heads
+  int all_pieces, all_parts;  // number of pieces and of parts per head
+  int first, count;           // the block processes the pieces [first, first + count), counted over all heads
   uint64_t policy = decoding::read_once_policy();
 
   __device__ Attention(const Worker<T, D>& worker) : w(worker), p(worker.s.attention) {
@@ -61,8 +63,8 @@ struct Attention {
     for (int unit = 0; unit < kStages; ++unit) copy_keys(l, piece, n % 2, unit);
   }
 
-  // Computes the largest score and the sum of exponentials of the block's parts and sends them to all blocks. The
-  // scores are stored for the block's own values.
+  // Computes the largest score and the sum of exponentials of each of the block's parts and sends them to all blocks.
+  // The scores are stored in shared memory; sum_values uses them for the block's pieces.
   __device__ void score(const FusedDecodeLayer& l, uint32_t flag) const {
 #pragma unroll 1
     for (int n = w.warp; n < 2 * count; n += kWorkers) {
@@ -71,16 +73,17 @@ struct Attention {
     }
   }
 
-  // Computes the sums of the block's pieces and sends them to all blocks, with as many warps as available.
+  // Computes the weighted value sums of the block's pieces and sends them to all blocks. The work is divided among as
+  // many warps as possible.
   __device__ void sum_values(const FusedDecodeLayer& l, uint32_t flag) const {
-    constexpr int kGroups = D / 16;  // groups of 16 dimensions; each warp has some groups of a piece
+    constexpr int kGroups = D / 16;  // number of groups of 16 dimensions; each warp sums some groups of a piece
     if (count * kGroups / 4 > kWorkers / 2) return sum_pieces<4>(l, flag);
     if (count * kGroups / 2 > kWorkers / 2) return sum_pieces<2>(l, flag);
     sum_pieces<1>(l, flag);
   }
 
-  // Computes the attention outputs of all heads from the sums of the pieces. A warp has four words of a head, and
-  // groups of its lanes have some spans of pieces each.
+  // Computes the attention outputs of all heads by adding the sums of the pieces. A warp processes four words (eight
+  // dimensions) of a head; each group of its lanes adds some of the pieces.
   __device__ void add_pieces(uint32_t flag) const {
     constexpr int kGroups = decoding::kSumThreads / D, kSpan = decoding::kWarps;
     const int spans = max((all_pieces + kSpan - 1) / kSpan, 1), pieces = sequence.end > sequence.first ? all_pieces : 0;
@@ -170,7 +173,8 @@ struct Attention {
     const int half = n % 2, head = piece.head, index = piece.number * 2 + half;
     const int begin = sequence.first + index * kPart, keys = min(sequence.end - begin, kPart);
     if (keys <= 0) return;
-    const int own_key = sequence.length - 1 - begin;  // index in the part, if the part contains it
+    // index of the new token's key in the part, if the part contains it
+    const int own_key = sequence.length - 1 - begin;
     const bool here = own_key >= 0 && own_key < keys;
     float bias[2];
 #pragma unroll
@@ -210,7 +214,8 @@ struct Attention {
       decoding::wait_for_copies<kStages - 1>();
       __syncwarp();
       char* const stage = w.own + unit % kStages * kStageBytes;
-      if (here && own_key / kUnitKeys == unit) {  // the write to its page may not be visible yet
+      // the new key is taken from the registers, because its write to the page may not be visible yet
+      if (here && own_key / kUnitKeys == unit) {
         const int row = own_key % kUnitKeys;
 #pragma unroll
         for (int i = 0; i < kOwnWords; ++i) {
@@ -300,7 +305,7 @@ struct Attention {
 
   template <int GROUPS>
   __device__ void sum_pieces(const FusedDecodeLayer& l, uint32_t flag) const {
-    constexpr int kWarps = D / 16 / GROUPS;  // warps per piece
+    constexpr int kWarps = D / 16 / GROUPS;  // number of warps that sum the values of a piece
     static_assert(kWarps <= kWorkers);
     const int group = w.warp % kWarps * GROUPS;
 #pragma unroll 1

@@ -9,7 +9,8 @@ __device__ inline void worker_barrier() { named_barrier<kWorkerThreads>(); }
 template <typename T, int D>
 struct Worker {
   using Scores = decoding::TensorCores<T, D>;
-  // Memory of a worker: a ring buffer of keys or values; the list of values and their weights; its part of x.
+  // Memory of a worker warp: a ring buffer for keys or values, the list of value rows with their weights, and the
+  // worker's part of x.
   static constexpr int kListed = kPiece + kUnitKeys, kListBytes = kListed * (8 + 4),
                        kXAt = Scores::kRingBytes + kListBytes;
 
@@ -37,7 +38,8 @@ struct Worker {
       const int units = min((m.units - first + blocks - 1) / blocks, kUnits);
       const int own_unit = threadIdx.x / kRows, r = threadIdx.x % kRows, unit = first + own_unit * blocks;
       const bool there = own_unit < units;
-      Word before[1] = {0};  // written by this thread or by others long ago: loaded without waiting
+      // A word of the stream that this thread or, long ago, another thread wrote. It can be loaded without waiting.
+      Word before[1] = {0};
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
       if (!taken) take<kNorm, KIND == MatrixKind::down ? 3 : 1>(m, norm_weight, x, flag);
       taken = true;
@@ -55,7 +57,7 @@ struct Worker {
       }
       ProductRoom& to = shared.rooms[room];
       room ^= 1;
-      if (c == 0) {  // all columns of the result are equal; these lanes have column 0
+      if (c == 0) {  // all columns of the result are equal; only the lanes with column 0 store it
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) {
           to.products[warp][u * kRows + g] = sum[u][0];
@@ -119,7 +121,7 @@ struct Worker {
         auto* const to = reinterpret_cast<uint2*>(own + kXAt + 2 * (first + 128 * i));
         const uint2 v{data(got[i][0]), data(got[i][1])};
         if constexpr (NORM) {
-          float squares = 0;  // unused: the squares are added below, in the order of skinny_gemm.cu
+          float squares = 0;  // unused here: the squares are added below, in the same order as in skinny_gemm.cu
           *to = {apply_norm_weight_pair<T>(v.x, w[i].x, w[i].y, squares),
                  apply_norm_weight_pair<T>(v.y, w[i].z, w[i].w, squares)};
           to[numbers / 4] = v;

@@ -19,7 +19,7 @@ constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // number of elements i
 template <typename T, int N>
 using Bits = std::conditional_t<N == 1, T, std::conditional_t<N * sizeof(T) == 8, uint2, uint4>>;
 template <typename T, int N>
-constexpr int kWords = N* static_cast<int>(sizeof(T)) / 4;  // number of 4-byte words, with N > 1
+constexpr int kWords = N* static_cast<int>(sizeof(T)) / 4;  // number of 4-byte words in N elements; only for N > 1
 
 template <typename T, int N>
 __device__ Bits<T, N> load_once(const T* from) {

@@ -1,6 +1,7 @@
-// Tests of the key lists in the portable forward of sparsemax and entmax-1.5
-// (src/attention/cuda/portable_forward_threshold.cuh): lists that stay short, lists that are compacted, and lists that
-// are too short, so that the rows are processed by the second kernel.
+// Tests of the portable forward of sparsemax and entmax-1.5, which lists the keys of a row that may have a nonzero
+// weight (src/attention/cuda/portable_forward_threshold.cuh). A list has a fixed capacity. The tests cover rows whose
+// keys always fit in the list, rows whose full list is compacted, and rows with more keys than the list can hold, which
+// the second kernel processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,12 +45,12 @@ class CudaLists : public testing::TestWithParam<Parameter> {
     }
     comparison.check();
   }
-  // Compares the results of the forward with a tolerance for scores of size `size`.
+  // Compares the results of the forward pass with a tolerance for scores of size `size`.
   static void expect_forward(const Results& reference, const Results& found, double size) {
     const double rounding = 4 * unit_roundoff(std::get<0>(GetParam())) + 1e-6 * size;
     auto expect_close = [&](const char* what, const std::vector<double>& x, const std::vector<double>& y, double most) {
       for (size_t n = 0; n < x.size(); ++n) {
-        if (x[n] == y[n]) continue;  // also for equal infinities
+        if (x[n] == y[n]) continue;  // skips exact results, including equal infinities
         ASSERT_NEAR(x[n], y[n], most) << what << ' ' << n;
       }
     };
@@ -74,8 +75,8 @@ TEST_P(CudaLists, ShortLists_MatchReference) {
   expect_reference(all);
 }
 
-// Lists that become full and are compacted. With the smaller deviation, rows have more keys with nonzero weight than a
-// list can hold.
+// Rows whose list becomes full and is compacted. With the smaller deviation, rows have more keys with nonzero weight
+// than a list can hold.
 TEST_P(CudaLists, CompactedLists_MatchReference) {
   std::vector<Shape> all{shape(330, 330, 0.7), shape(40, 500, 0.35), shape(330, 350, 0.35)};
   all[0].bias_window = 16;
@@ -86,7 +87,8 @@ TEST_P(CudaLists, CompactedLists_MatchReference) {
   expect_reference(all);
 }
 
-// Nearly all keys have nonzero weight. Rows of up to 60 keys use lists; longer rows in the same warp use sweeps.
+// Rows in which nearly all keys have nonzero weight. Rows of up to 60 keys fit in a list; longer rows of the same warp
+// are processed by sweeps over the keys.
 TEST_P(CudaLists, OverflowedLists_MatchReference) {
   std::vector<Shape> all{shape(150, 150, 0.01), shape(150, 190, 0.01), shape(140, 190, 0.01), shape(190, 170, 0.01),
                          shape(100, 80, 0.01)};
@@ -115,8 +117,8 @@ TEST_P(CudaLists, Ties_MatchReference) {
   }
 }
 
-// Scores that increase (or decrease) from key to key by 1 / steps. Every key is a candidate at first; at most `steps`
-// keys remain.
+// Scores that increase (or decrease) from key to key by 1 / steps. Every key is a candidate at first, but at most
+// `steps` keys have nonzero weight in the end.
 TEST_P(CudaLists, Ramps_MatchReference) {
   for (const double steps : {2.0, 20.0, 50.0, 310.0}) {
     for (const double sign : {1.0, -1.0}) {

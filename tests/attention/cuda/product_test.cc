@@ -1,5 +1,5 @@
-// Tests of every CUDA kernel against the float64 reference over the product of shapes, with one test per (kernel, type,
-// normalizer, two lengths). Combinations that a kernel does not support are not in its product.
+// Compares every CUDA kernel with the float64 reference over all combinations of shapes and options. There is one test
+// per (kernel, type, normalizer, two lengths). Combinations that a kernel does not support are left out.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -14,7 +14,7 @@ struct CudaRun {
   bool alive_sum = false;    // pass alive_sum from forward to backward if the kernel writes it
   bool score_stats = true;   // request score_stats
   bool backward = true;      // also run the backward
-  bool stats_apart = false;  // the inputs of the backward come from another forward without statistics
+  bool stats_apart = false;  // whether the inputs of the backward come from a separate forward without statistics
   // If not null, the keys of the case are a subset of the keys of this softmax, whose out and lse the backward uses.
   // std::logic_error is thrown if the kernel does not support this.
   const Results* whole = nullptr;

@@ -33,7 +33,8 @@ class CudaScores : public testing::TestWithParam<Parameter> {
     return s;
   }
 
-  // change: function that modifies the random inputs. Only score_stats are compared; other tests cover the outputs.
+  // change: function that modifies the random inputs. Only score_stats are compared here; other tests compare the
+  // outputs.
   template <typename Change>
   void add(const Shape& s, const Change& change) {
     if (!serves(s)) return;

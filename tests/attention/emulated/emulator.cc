@@ -175,7 +175,8 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
     std::shuffle(order.begin(), order.end(), random());
     std::shuffle(lanes.begin(), lanes.end(), random());
     for (int warp : order) {
-      // A warp runs until it waits for other threads. Random run lengths would only take more time.
+      // Run the warp until it waits for other threads. Interrupting it earlier, after a random number of steps, would
+      // only take more time.
       for (bool again = true; again;) {
         again = false;
         for (int lane : lanes) {
@@ -303,7 +304,8 @@ void arrive_in_cluster() {
     fail("a thread arrives twice at the cluster barrier without waiting");
   current->cluster_until = cluster_meeting.held + 1;
   if (++cluster_meeting.count == running) hold(cluster_meeting);
-  // Simulate delays between arriving and waiting: half of the warps yield to the other warps first.
+  // Simulate delays between arriving at the barrier and waiting for it: half of the warps yield to the other warps
+  // first.
   if (current->lane == 0 && random()() % 2) let_others_run();
 }
 void wait_in_cluster() {

@@ -31,7 +31,8 @@ class LayersOfAStep {
   explicit LayersOfAStep(const LayersCase& of)
       : c_(of), heads_(256 / of.dim), pages_((of.length + kPage - 1) / kPage + 1) {
     if (pages_ % 7 == 0) ++pages_;
-    for (int64_t n = 0; n < pages_; ++n) table_.push_back(n * 7 % pages_);  // no two consecutive pages are adjacent
+    // pages that follow each other in the table are not adjacent in memory
+    for (int64_t n = 0; n < pages_; ++n) table_.push_back(n * 7 % pages_);
     const int64_t last = c_.length - 1;
     slot_ = {table_[static_cast<size_t>(last / kPage)] * kPage + last % kPage};
     for (int64_t n = 0; n < (last + 1) * c_.pairs; ++n) {

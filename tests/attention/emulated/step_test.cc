@@ -59,7 +59,8 @@ TEST(Step, TiledGemm_MatchesSkinnyGemm) {
   }
 }
 
-// Few and many tiles, sums with fewer and with more steps than the pipeline has stages, with and without clusters.
+// Covers few and many tiles, inner dimensions with fewer and with more steps than the pipeline has stages, and launches
+// with and without clusters.
 TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   for (const emulated::Gpu& gpu : kGpus) {
     const As as(gpu);
@@ -79,7 +80,7 @@ TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   }
 }
 
-// Covers the kernel for up to kMaxUngroupedRows rows and every tile shape of the others.
+// Covers the kernel for up to kMaxUngroupedRows rows and every tile shape of the kernels for more rows.
 TEST(Step, SkinnyGemmWithPageWrite_MatchesSeparateKernels) {
   for (const PagesShape& shape :
        {PagesShape{1, 264, 4, 2}, PagesShape{8, 264, 4, 2}, PagesShape{8, 8, 3, 1}, PagesShape{9, 264, 4, 2},
@@ -165,7 +166,7 @@ TEST(Step, KvCacheWrite_GathersSources) {
     for (const int64_t pairs : {0, 6, 8}) {
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       gather_keys(pairs, interleaved, 1);
-      gather_keys(pairs, interleaved, 120);  // large enough that a thread processes several heads
+      gather_keys(pairs, interleaved, 120);  // enough tokens that a thread processes several heads
     }
   }
 }

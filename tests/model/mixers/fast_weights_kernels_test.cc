@@ -37,7 +37,7 @@ struct Rule {
 struct Kind {
   const char* name;
   int layers;
-  bool memory, normalized;  // true: the memory of Titans
+  bool memory, normalized;  // memory: the model is the neural memory of Titans, otherwise TTT
   int64_t hidden = 2 * kDim;
   bool bf16 = false;  // the inputs q, k and v are bf16 slices of one tensor
   int64_t chunk() const { return memory ? 64 : 16; }
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
                                            Kind{"titans_2_normalized_in_clusters", 2, true, true, 4 * kDim}),
                          [](const auto& info) { return info.param.name; });
 
-// Whole chunks and the tokens after them, starting from a state that earlier tokens produced.
+// Whole chunks and an incomplete chunk, starting from a state that earlier tokens produced.
 TEST_P(FastWeightsKernels, MatchTheRecurrence) {
   const int64_t chunk = GetParam().chunk();
   expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5), chunk);
@@ -219,7 +219,7 @@ TEST_P(FastWeightsKernels, Results_AreBitwiseReproducible) {
 // The budget allows the activations of no span, of one span, or of all spans to be kept.
 TEST_P(FastWeightsKernels, KeptActivations_GiveBitwiseEqualResults) {
   const Rule rule = rule_of(GetParam(), 1, two_spans(GetParam()));
-  // TTT's kernels divide a text into their own parts. With one layer they always save what the backward pass needs.
+  // TTT's kernels themselves divide a text into parts. With one layer they always save what the backward pass needs.
   const bool in_parts = !GetParam().memory && ops::ttt_kernels(ops::test::test_device().type(),
                                                                GetParam().layers == 2 ? GetParam().hidden : 0);
   testing::CountedBudget counted;
@@ -305,7 +305,8 @@ class MemoryRanges : public ::testing::TestWithParam<Range> {};
 INSTANTIATE_TEST_SUITE_P(
     , MemoryRanges,
     ::testing::Values(
-        // The inner norm divides by outputs of about 1e-3, and its second derivative divides by their square.
+        // The inner norm divides by the standard deviation of outputs of about 1e-3, and its second derivative divides
+        // by the square.
         Range{"outputs_near_zero", [](Tensors& x) { multiply(x[kLast], 1e-3), multiply(x[kSteps], 1e-6); }},
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",
@@ -323,11 +324,11 @@ INSTANTIATE_TEST_SUITE_P(
                 multiply(x[kSteps], 0.05);
               }},
         Range{"tiny_steps", [](Tensors& x) { multiply(x[kSteps], 1e-6); }},
-        Range{"one_gradient_of_all", {}, [](at::Tensor& f) { f.select(1, 70).mul_(1e6); }},
+        Range{"one_dominant_gradient", {}, [](at::Tensor& f) { f.select(1, 70).mul_(1e6); }},
         Range{"tiny_gradients", {}, [](at::Tensor& f) { f.mul_(1e-9); }},
         Range{"large_gradients", {}, [](at::Tensor& f) { f.mul_(1e3); }},
         Range{"texts_without_gradients", {}, [](at::Tensor& f) { f.select(0, 1).zero_(); }, true, 2},
-        Range{"gradients_in_the_end", {}, [](at::Tensor& f) { f.narrow(1, 0, 100).mul_(1e-12); }},
+        Range{"large_gradients_only_at_the_end", {}, [](at::Tensor& f) { f.narrow(1, 0, 100).mul_(1e-12); }},
         Range{"documents",
               {},
               [](at::Tensor& f) { f.narrow(1, 1, 65).zero_(); },
@@ -348,7 +349,7 @@ TEST_P(MemoryRanges, MatchTheRecurrence) {
   if (range.change) range.change(rule.inputs);
   at::Tensor factors = at::ones({range.batch, range.length, 1, 1}, at::kDouble);
   if (range.scale) range.scale(factors);
-  // Only the gradients of the outputs are used, because the gradients of the state do not vanish with them.
+  // The loss contains only the outputs. The gradient of the last state would not be scaled by `factors`.
   const auto scaled = [&](const Tensors& out) {
     return Tensors{out[0] * factors.to(out[0].options().requires_grad(false))};
   };
@@ -357,7 +358,7 @@ TEST_P(MemoryRanges, MatchTheRecurrence) {
                             ops::test::test_device());
 }
 
-// A bf16 model, with whole mini-batches only and with additional tokens.
+// A model in bf16, for texts of whole mini-batches and for texts with an incomplete mini-batch at the end.
 TEST(TttModel, Bf16Gradients_MatchFp32) {
   const at::Device device = ops::test::test_device();
   for (const char* mixer : {"ttt_linear", "ttt_mlp"}) {
@@ -538,8 +539,8 @@ TEST(MemoryTokens, SixteenBitOutputs_AreRoundedFp32) {
   }
 }
 
-// Tokens of any length, as produced by the projections, must give the same results as tokens normalized before: for
-// whole chunks, additional tokens and packed documents.
+// Tokens of any length, as the projections produce them, must give the same results as tokens that were normalized
+// before. Covers whole chunks, an incomplete chunk and packed documents.
 TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
@@ -568,7 +569,8 @@ TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
         return Tensors{std::get<0>(memory_chunks(in, initial_memory_state({t[6]}, 1), 64, cu_seqlens))};
       };
     };
-    EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));  // the order of summation differs
+    // not bitwise equal, because sums are computed in a different order
+    EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));
     // With raw tokens the outputs are 16-bit too.
     const auto wide = [&](const at::Tensor& x) { return x.to(at::kFloat); };
     testing::expect_close({wide(form(true)(inputs)[0])}, form(false)(inputs), 1.0 / 128, "outputs");

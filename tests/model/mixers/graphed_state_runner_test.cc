@@ -62,8 +62,8 @@ struct Text {
 
 class GraphedStateRunnerOf : public ::testing::TestWithParam<std::string> {
  protected:
-  // The results must be bitwise equal, except for TTT: its products may sum in a different order if a state has other
-  // strides.
+  // The results must be bitwise equal. Exception: for TTT, the products may sum in a different order if the state has
+  // different strides.
   void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token,
                    at::ScalarType dtype = at::kFloat) const {
     const double most = !GetParam().starts_with("ttt") ? 0 : dtype == at::kFloat ? 1e-3 : 0.05;
@@ -86,7 +86,7 @@ TEST_P(GraphedStateRunnerOf, Tokens_MatchModelForward) {
       while (text.cache.length < 60) {
         expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length, dtype);
       }
-      text.read(5);  // an ordinary pass over several tokens in between
+      text.read(5);  // an ordinary pass over several tokens between the decode steps
       plain.read(5);
       while (text.cache.length < 70) {
         expect_same(text.next(&steps), plain.next(nullptr), plain.cache.length, dtype);

@@ -185,7 +185,7 @@ TEST_P(LearningModel, DecodeSteps_MatchFullForward) {
     KVCache cache;
     const at::Tensor first = hidden(ids.slice(1, 0, prefill), {.cache = &cache});
     EXPECT_LT(off(first, whole.slice(1, 0, prefill)), 2e-4);
-    const KVCache place = cache;  // a snapshot to which the test returns
+    const KVCache place = cache;  // a snapshot from which the test decodes twice
     for (int round = 0; round < 2; ++round) {
       cache = place;
       for (int64_t t = prefill; t < 40; ++t) {

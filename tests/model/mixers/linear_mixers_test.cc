@@ -203,7 +203,7 @@ TEST(LinearMixers, PackedDocuments_AreIndependent) {
   }
 }
 
-// The chunk size affects only speed.
+// The chunk size affects only the speed, so the results must not change.
 TEST(LinearMixers, ChunkSize_DoesNotChangeResults) {
   for (const std::string& name : kNames) {
     ModelConfig c = small(name);

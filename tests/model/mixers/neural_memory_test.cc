@@ -114,7 +114,7 @@ TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   for (int64_t t = 0; t < 5; ++t) {
     if (t % 2 == 0) base = M;
     const double k = number(c.in.k, t);
-    // Errors longer than 1 have a gradient of constant size.
+    // The gradient of an error longer than 1 has constant size.
     const double error = std::clamp(base * k - number(c.in.v, t), -1., 1.);
     S = std::exp(number(c.in.log_momentum, t)) * S - number(c.in.step, t) * 2 * error * k;
     M = std::exp(number(c.in.log_keep, t)) * M + S;
@@ -228,7 +228,7 @@ TEST_P(NeuralMemory, PackedDocuments_AreIndependent) {
   }
 }
 
-// Gates that are exactly zero must give finite results and gradients.
+// Gates that are exactly zero must give finite outputs and gradients.
 TEST_P(NeuralMemory, ClosedGates_StayFinite) {
   Case c = random_case(GetParam(), 1, 20, 2, GetParam().normalized ? 8 : 4);
   c.in.log_keep = at::full_like(c.in.log_keep, -400);

@@ -63,7 +63,7 @@ TEST(RecomputeBeforeBackward, SharedStorage_IsNotFreed) {
   const Tensors made = identity(inputs);
   const Tensors outputs = recompute_before_backward(made, inputs, identity, {made[1].narrow(0, 0, 1), made[0] * 2});
   EXPECT_NE(inputs[0].storage().data(), nullptr) << "a view of an input must not be freed";
-  EXPECT_NE(outputs[0].storage().data(), nullptr) << "a result of which an output is a view must not be freed";
+  EXPECT_NE(outputs[0].storage().data(), nullptr) << "a result must not be freed if an output is a view of it";
   const at::NoGradGuard no_grad;
   const Tensors quiet = identity(inputs);
   recompute_before_backward(quiet, inputs, identity, {quiet[1] * 2});
@@ -103,7 +103,7 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 10;  // 2 bytes above the margin
   EXPECT_EQ(functions_run(), 4);
-  // The kept activations are cached by the allocator and can be reused.
+  // The activations that the step kept are now cached by the allocator; this memory can be reused.
   counted.memory = {.reserved = 72, .free = 8, .total = 100};
   EXPECT_EQ(functions_run_in_step(), 4);
   EXPECT_EQ(functions_run_in_step(), 4);
@@ -116,7 +116,7 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
 TEST_F(ActivationBudgets, Budget_ShrinksAfterMemoryRanOut) {
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 3;
-  counted.memory.retries = 4;  // retries since the last step, for example in a validation
+  counted.memory.retries = 4;  // retries since the last step, for example during a validation
   EXPECT_EQ(functions_run(), 3);
   counted.memory.retries = 5;
   EXPECT_EQ(functions_run(), 4) << "80 % of the memory";

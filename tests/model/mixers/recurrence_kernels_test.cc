@@ -63,7 +63,7 @@ Results results(const Case& c, Inputs in, bool kernels) {
   return r;
 }
 
-// One token without gradients, computed by the single-token kernel or by the loop.
+// Computes one token without gradients, either with the single-token kernel or with the loop.
 Results token_results(const Case& c, Inputs in, bool kernels) {
   const at::NoGradGuard guard;
   if (kernels) poison();

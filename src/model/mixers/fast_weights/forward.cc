@@ -70,7 +70,7 @@ struct Steps {
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
       }
-      // to -= u^T (rows g). The per-token factors `rows` are applied on the narrower side.
+      // to -= u^T (rows g). `rows` is a factor per token. It is applied to u or to g, whichever has fewer columns.
       const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
         const bool at_input = u.size(-1) < g.size(-1);
         to.baddbmm_(transposed(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);

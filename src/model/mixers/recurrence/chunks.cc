@@ -78,7 +78,8 @@ std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Do
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
 
-// The lengths of the spans that are computed sequentially: many whole chunks per span, then the rest of the last chunk.
+// The lengths of the spans that are computed one after the other: spans of many whole chunks, then the incomplete last
+// chunk.
 std::vector<int64_t> pieces(int64_t tokens, int64_t batch, int64_t length, int64_t chunk) {
   const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, batch * chunk)) * chunk;
   std::vector<int64_t> out;
@@ -99,7 +100,8 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   if (L == 0) return {at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
   if (in.cu_seqlens.defined()) documents = documents_of(in.cu_seqlens, L, in.v.device());
   const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
-  // Each tensor is split once, so that its gradients of all spans are concatenated once.
+  // Each tensor is split only once. The backward pass of the split then concatenates the gradients of all spans in one
+  // operation.
   std::vector<std::vector<at::Tensor>> tokens;
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {
     const bool whole = !t.defined() || t.dim() == 1;

@@ -1,5 +1,5 @@
-// Products of gates: the factors with which a span's tokens change the steps, momentum and weights of the neural
-// memory.
+// Products of the gates of a span of tokens. The neural memory uses them as factors of the gradient steps, of the
+// momentum and of the weights.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -124,7 +124,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
     streams = recurrence::short_convolution({.x = inputs, .weight = shared[kConvolution]}).out.narrow(1, past, T);
     const at::Tensor latest = inputs.narrow(1, T, past);
-    // The autograd graph retains `inputs` in any case.
+    // With autograd, the graph retains `inputs` in any case, so a copy would not save memory.
     state[kPastInputs] = at::GradMode::is_enabled() ? latest : latest.clone();
   } else {
     streams = at::silu(streams);

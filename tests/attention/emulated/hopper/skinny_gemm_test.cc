@@ -26,14 +26,14 @@ TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
            Product{70, 512, 1500, false, true, false, false},   // clusters with three blocks per multiprocessor
            Product{70, 256, 2500, false, true, false, false},   // no clusters, because there would be too many
            Product{70, 12544, 36, false, true, false, false},   // no clusters: too little shared memory for the parts
-           Product{100, 256, 68, true, false, false, true},     // 64 x 64, one chunk at a time
+           Product{100, 256, 68, true, false, false, true},     // tiles of 64 x 64, one chunk at a time
            Product{65, 2816, 20, true, false, true, true},      // one chunk at a time
            Product{130, 512, 40, true, true, false, false},     // two chunks at a time
            Product{70, 1024, 36, true, false, true, false},     // four chunks at a time
-           Product{70, 256, 1804, true, false, true, false},    // 128 x 64, one chunk at a time
+           Product{70, 256, 1804, true, false, true, false},    // tiles of 128 x 64, one chunk at a time
            Product{70, 512, 1804, true, false, true, false},    // two chunks at a time
            Product{70, 1024, 3600, true, false, false, true},   // four chunks at a time
-           Product{129, 256, 7000, false, false, false, true},  // 128 x 128, one chunk at a time
+           Product{129, 256, 7000, false, false, false, true},  // tiles of 128 x 128, one chunk at a time
            Product{70, 512, 3600, true, false, true, false},    // two chunks at a time
            Product{70, 1024, 3600, true, false, true, false},   // four chunks at a time
        }) {
