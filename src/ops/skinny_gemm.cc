@@ -74,8 +74,8 @@ at::Tensor skinny_linear(const at::Tensor& x, const at::Tensor& W, bool wide) {
   check(x, W);
   TORCH_CHECK(W.scalar_type() == at::kFloat || W.scalar_type() == at::kBFloat16,
               "skinny_linear: expected weights in float32 or bfloat16, found ", W.scalar_type());
-  const at::Tensor y = product(
-      x, W, W.scalar_type() == at::kFloat ? skinny::WeightType::f32 : skinny::WeightType::bf16, nullptr);
+  const at::Tensor y =
+      product(x, W, W.scalar_type() == at::kFloat ? skinny::WeightType::f32 : skinny::WeightType::bf16, nullptr);
   return wide ? y.to(at::kFloat) : y;
 }
 
