@@ -271,7 +271,9 @@ def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
     found = json.loads(run(["lazy", "doctor", "--json"]).stdout)["checks"]
     templates = next(entry for entry in found if entry["subject"] == "chat templates")
     check(row, "chat templates are rendered by the environment's Python", templates["state"] == "ok", str(templates))
-    done = run(["lazy", "train", "configs/lazy-340m-15b.toml"])
+    done = run(["lazy", "train", "--model", "lazy-340m", "--recipe", "15b", "--dry-run"])
+    check(row, "the models and recipes are found", done.returncode == 0, done.stdout + done.stderr)
+    done = run(["lazy", "train", "configs/sink-55m.toml+lazy"])
     check(row, "the configurations are named", re.search(r"cp -r (\S+/configs) ", done.stderr) is not None, done.stderr)
     return row, environment / "bin" / "lazy"
 
