@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Trains and evaluates several configurations on one machine and prints a table of the results.
 
-    python benchmarks/compare.py configs/compare-55m/*.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2]
+    python benchmarks/compare.py configs/compare-55m.toml --corpus DIR [--data DIR] [--output runs/compare] [--gpus 2]
                                  [--jobs 2] [--trainings 1] [--seconds N] [--set KEY=VALUE ...] [--lengths 256,512,...]
                                  [--limit 64] [--task-limit N] [--page FILE.html]
 
-For every configuration (except recipe.toml, which others extend) the script runs `lazy train`, `lazy eval --lengths`,
-with --data `lazy eval --tasks all`, and `lazy sinks` if the model has attention layers. JOBS run at a time on each GPU,
+A configuration is FILE.toml or FILE.toml+VARIANT; a file with variants stands for all of them. For every configuration
+the script runs `lazy train`, `lazy eval --lengths`, with --data `lazy eval --tasks all`, and `lazy sinks` if the model
+has attention layers. JOBS run at a time on each GPU,
 in the order of the arguments, and at most TRAININGS of them are trainings (with `--jobs 2 --trainings 1` a training
 runs alone or together with the evaluation of another model). --gpus 0 selects the CPU. Finished steps are stored in
 OUTPUT/NAME and are not repeated. Trainings continue from their last checkpoint: after --seconds, running jobs are told
@@ -26,8 +27,10 @@ import sys
 import threading
 import time
 
+import tomllib
+
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-p.add_argument("configs", nargs="+", type=pathlib.Path)
+p.add_argument("configs", nargs="+")
 p.add_argument("--corpus", help="corpus folder written by `lazy data prepare`")
 p.add_argument("--data", help="folder with the files of the evaluation sets")
 p.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/compare"))
@@ -43,18 +46,29 @@ p.add_argument("--task-limit", help="maximum number of documents per task, the s
 p.add_argument("--samples", default="32", help="number of samples for `lazy sinks`")
 p.add_argument("--page", help="also write `lazy report` of all models to this file")
 a = p.parse_args()
-a.configs = [c for c in a.configs if c.name != "recipe.toml"]
+
+
+def expand(config):
+    """Returns {name of the run: configuration}: all variants of a file, or the configuration itself."""
+    file, plus, variant = config.partition(".toml+")
+    if plus:
+        return {variant: config}
+    variants = tomllib.loads(pathlib.Path(config).read_text(encoding="utf-8")).get("variants", {})
+    return {name: f"{config}+{name}" for name in variants} or {pathlib.Path(config).stem: config}
+
+
+a.configs = {name: config for argument in a.configs for name, config in expand(argument).items()}
 end = time.monotonic() + a.seconds
 training = [threading.Semaphore(a.trainings or a.jobs) for _ in range(max(1, a.gpus))]
 running, lock, stopped = set(), threading.Lock(), threading.Event()
 
 
-def steps(config):
+def steps(name):
     """Yields (name, output file, command) for each step, in order. A later step may read the output of an earlier
     step."""
-    run = a.output / config.stem
+    run = a.output / name
     model, corpus, where = run / "model", ["--corpus", a.corpus], ["--bos", "--device", "cuda" if a.gpus else "cpu"]
-    train = [a.lazy, "train", config, "--set", f"data.corpus={a.corpus}", "--set", f"training.output={run}"]
+    train = [a.lazy, "train", a.configs[name], "--set", f"data.corpus={a.corpus}", "--set", f"training.output={run}"]
     for item in a.set:
         train += ["--set", item]
     yield "train", model / "config.json", train + (["--resume"] if (run / "checkpoints").exists() else [])
@@ -85,18 +99,18 @@ def attends(model):
     return not config["model_type"].startswith(("retnet", "mamba", "delta", "gated_delta", "ttt", "titans"))
 
 
-def work(config, gpu):
-    for name, left, command in steps(config):
+def work(name, gpu):
+    for step, left, command in steps(name):
         if left.exists():
             continue
-        with training[gpu] if name == "train" else contextlib.nullcontext():
-            if stopped.is_set() or not succeeds(name, config, command, gpu):
+        with training[gpu] if step == "train" else contextlib.nullcontext():
+            if stopped.is_set() or not succeeds(step, name, command, gpu):
                 return
 
 
-def succeeds(name, config, command, gpu):
+def succeeds(step, name, command, gpu):
     a.output.mkdir(parents=True, exist_ok=True)
-    log = a.output / f"{config.stem}.{name}.out"
+    log = a.output / f"{name}.{step}.out"
     environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": str(gpu)} if a.gpus else {})}
     begin = time.monotonic()
     with open(log, "w") as out:
@@ -106,7 +120,7 @@ def succeeds(name, config, command, gpu):
         code = process.wait()
         with lock:
             running.discard(process)
-    said = f"{name} of {config.stem}: {time.monotonic() - begin:.0f} s"
+    said = f"{step} of {name}: {time.monotonic() - begin:.0f} s"
     print(said if code == 0 else f"{said}, exit code {code}, see {log}", flush=True)
     return code == 0
 
@@ -116,8 +130,8 @@ def slot(queue, gpu):
         with lock:
             if not queue:
                 return
-            config = queue.pop(0)
-        work(config, gpu)
+            name = queue.pop(0)
+        work(name, gpu)
 
 
 def train_all():
@@ -139,8 +153,8 @@ def read(path):
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def row(config):
-    run = a.output / config.stem
+def row(name):
+    run = a.output / name
     if not (run / "log.jsonl").exists():
         return None
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
@@ -156,7 +170,7 @@ def row(config):
     return (
         held[-1][1] if held else float("inf"),
         [
-            config.stem,
+            name,
             (f"{held[-1][1]:.3f}" if held else "")
             + ("" if done else f" at step {held[-1][0] if held else 0}; not finished"),
             f"{statistics.median(speeds) / 1000:.1f}k" if speeds else "",
@@ -194,6 +208,6 @@ def table():
 if a.corpus:
     train_all()
 table()
-runs = [a.output / c.stem for c in a.configs if (a.output / c.stem / "log.jsonl").exists()]
+runs = [a.output / name for name in a.configs if (a.output / name / "log.jsonl").exists()]
 if a.page and runs:
     sys.exit(subprocess.run([a.lazy, "report", *runs, "--output", a.page]).returncode)

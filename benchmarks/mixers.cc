@@ -33,7 +33,9 @@ std::map<std::string, std::string> shipped_models() {
   std::map<std::string, std::string> models;
   for (const auto& [path, text] : repro::embedded_configs()) {
     const std::string name(path);
-    if (name.starts_with("models/") && name.ends_with("-340m.toml")) models[name.substr(7, name.size() - 17)] = text;
+    const bool extends = text.find("\nextends") != text.npos;  // a normalizer of the twin, not a mixer
+    if (name.starts_with("models/") && name.ends_with("-340m.toml") && !extends)
+      models[name.substr(7, name.size() - 17)] = text;
   }
   return models;
 }

@@ -2,7 +2,7 @@
 """Training speed of PyTorch reference models (peers) compared with `lazy bench train`. Prints one line per model.
 
     python benchmarks/train_peer.py --layers 24 --width 1024 --batch 8 --length 4096 \\
-        --ours build/lazy --config configs/models/transformer-340m.toml --config configs/models/lazy-340m.toml
+        --ours build/lazy --config transformer-340m --config lazy-340m
 
 The peers are `decoder` (peer_decoder.py, a decoder as a skilled user writes it), `transformers` (a Hugging Face Llama
 with SDPA), both with torch.compile and fused AdamW, and models whose mixers learn during inference (learner_peers.py).
@@ -166,7 +166,7 @@ def main():
         for config in a.config:
             command = [a.ours, "bench", "train", config, "--batch", str(a.batch), "--length", str(a.length)]
             row = of_a_process([*command, "--steps", str(a.steps), "--json", str(file)], file)
-            add(row and {**row, "name": Path(config).stem})
+            add(row and {**row, "name": row["model"]})
         shape = [x for key in ("layers", "width", "heads", "inner", "vocab", "batch", "length", "steps", "device")
                  for x in (f"--{key}", str(getattr(a, key)))]  # fmt: skip
         shape += ["--tied"] * a.tied + ["--no-compile"] * a.no_compile

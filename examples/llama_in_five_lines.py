@@ -38,8 +38,8 @@ def main() -> None:
         print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
         # 3: Elastic-Softmax and a distance bias. With tau = 0 and a bias of zeros, Elastic-Softmax is softmax.
-        # Pretrained weights start with these values; docs/python.md shows how to move tau to -1 in small steps during
-        # training. Random weights start with tau = -1, as in the paper, because no trained function can be lost.
+        # Pretrained weights start with these values; docs/guides/python.md shows how to move tau to -1 in small steps
+        # during training. Random weights start with tau = -1, as in the paper, because no trained function can be lost.
         lazy_attention.hf.make_lazy(model, distance_bias_window=32, tau=0.0 if pretrained else -1.0)
         print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 

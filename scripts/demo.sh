@@ -24,7 +24,7 @@ start=$SECONDS
 mkdir -p "$out"
 
 # If the text or a configuration has changed, start over. Otherwise the results would mix two different settings.
-key=$( (printf '%s\n' "${text[@]}"; cat configs/demo*.toml) | sha256sum | cut -d' ' -f1)
+key=$( (printf '%s\n' "${text[@]}"; cat configs/demo.toml) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/key" 2>/dev/null)" != "$key" ]; then
   rm -rf "$out/corpus" "$out/lazy" "$out/softmax" "$out/report.html"
   echo "$key" > "$out/key"
@@ -41,7 +41,7 @@ for kind in lazy softmax; do
       lazy) say "2/5 training Lazy Attention" ;;
       *) say "3/5 training its softmax twin on the same tokens" ;;
     esac
-    "$lazy" train "configs/demo-$kind.toml" $([ -d "$out/$kind/checkpoints" ] && echo --resume)
+    "$lazy" train "configs/demo.toml+$kind" $([ -d "$out/$kind/checkpoints" ] && echo --resume)
   fi
 done
 

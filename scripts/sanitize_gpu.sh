@@ -2,7 +2,7 @@
 # Runs compute-sanitizer (memcheck, racecheck, synccheck) on a selection of the GPU tests with short sequences. Only
 # kernels of this project are instrumented. LIMIT is the time limit of the whole run; tests that have not finished by
 # then are listed. racecheck does not support barriers written in PTX, which the Hopper kernels use
-# (docs/kernels-cuda.md). Its reports for Hopper kernels are therefore listed, but do not count as failures.
+# (docs/dev/kernels-cuda.md). Its reports for Hopper kernels are therefore listed, but do not count as failures.
 # Usage: scripts/sanitize_gpu.sh FOLDER [OUTPUT FOLDER]
 #        JOBS=16 LIMIT=300 (seconds) TOOLS="memcheck racecheck synccheck" ONLY=REGEX (names)
 set -uo pipefail

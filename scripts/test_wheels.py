@@ -190,11 +190,11 @@ lazy data inspect corpus
 lazy train tiny.toml --dry-run
 lazy train tiny.toml
 torchrun --no-python --nproc-per-node 2 lazy train tiny.toml --set training.output=runs/two
-lazy tokenize --tokenizer runs/tiny/model --count {docs}/data.md
+lazy tokenize --tokenizer runs/tiny/model --count {docs}/guides/data.md
 lazy eval runs/tiny/model --tasks heldout --corpus corpus --output runs/tiny/eval.json
 lazy sinks runs/tiny/model --corpus corpus --json runs/tiny/sinks.json
 lazy generate runs/tiny/model --prompt The --max-tokens 8 --json runs/tiny/samples.json
-lazy probe runs/tiny/model --text {docs}/data.md --length 32
+lazy probe runs/tiny/model --text {docs}/guides/data.md --length 32
 lazy report runs/tiny --output report.html
 lazy export runs/tiny exported
 lazy bench attention --device cpu --length 128
@@ -271,7 +271,9 @@ def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
     found = json.loads(run(["lazy", "doctor", "--json"]).stdout)["checks"]
     templates = next(entry for entry in found if entry["subject"] == "chat templates")
     check(row, "chat templates are rendered by the environment's Python", templates["state"] == "ok", str(templates))
-    done = run(["lazy", "train", "configs/lazy-340m-15b.toml"])
+    done = run(["lazy", "train", "--model", "lazy-340m", "--recipe", "15b", "--dry-run"])
+    check(row, "the models and recipes are found", done.returncode == 0, done.stdout + done.stderr)
+    done = run(["lazy", "train", "configs/sink-55m.toml+lazy"])
     check(row, "the configurations are named", re.search(r"cp -r (\S+/configs) ", done.stderr) is not None, done.stderr)
     return row, environment / "bin" / "lazy"
 

@@ -1,4 +1,4 @@
-"""Labels and fixtures of the Python tests. tests/run_pytest.py runs them; docs/testing.md describes the labels."""
+"""Labels and fixtures of the Python tests. tests/run_pytest.py runs them; docs/dev/testing.md describes the labels."""
 
 import os
 from pathlib import Path

@@ -1,12 +1,12 @@
 // `lazy bench`: speed compared with a reference implementation in the same process.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/benchmarks.h"
 #include "command.h"
 #include "core/config.h"
+#include "core/config_files.h"
 #include "core/file.h"
 
 namespace lazy::cli {
@@ -107,7 +107,7 @@ struct ModelSettings : Settings<Benchmark> {
   std::vector<std::string> overrides;
 
   void add(Command command) {
-    command.add_option("config", config, "Configuration with a [model] section").required().existing_file();
+    command.add_option("config", config, "Configuration: FILE.toml, FILE.toml+VARIANT or MODEL[+RECIPE]").required();
     command.add_option("--set", overrides, "Override a key: model.key=value (may be repeated)").repeatable();
     Benchmark& b = this->benchmark;
     command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
@@ -116,11 +116,12 @@ struct ModelSettings : Settings<Benchmark> {
   }
 
   Benchmark& read() {
-    Config file = Config::load(config, overrides);
+    const std::string composed = resolve_config(config);
+    Config file = Config::load(composed, overrides);
     Benchmark& b = this->benchmark;
     b.model = ModelConfig::from_toml(file);
     if (b.model.vocab_size == 0) b.model.vocab_size = 32000;
-    b.name = std::filesystem::path(config).stem().string();
+    b.name = config_name(composed);
     return b;
   }
 };
@@ -228,8 +229,8 @@ LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results"
   command.footer(
       "Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention "
       "--length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train "
-      "configs/lazy-340m-15b.toml --profile\n  lazy bench eval configs/sink-55m-lazy.toml\n  lazy bench mixers "
-      "--length 1024,4096\n  lazy bench sinks configs/models/lazy-340m.toml --length 32768\n"
+      "lazy-340m+15b --profile\n  lazy bench eval configs/sink-55m.toml+lazy\n  lazy bench mixers "
+      "--length 1024,4096\n  lazy bench sinks lazy-340m --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(
       command.add_subcommand("attention", "lazy::attention compared with PyTorch's softmax SDPA"));

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "model_path.h"
 
+#include "core/config_files.h"
 #include "core/counted.h"
 #include "core/log.h"
 #include "core/stop.h"
@@ -139,7 +140,7 @@ void add_inspect(cli::Command data) {
       "  lazy data inspect corpus --documents 2 --split validation\n"
       "  lazy data inspect runs/mixture/config.toml   (shares and epochs of its corpora)");
   command.callback([options] {
-    if (options->inspect.path.extension() == ".toml")
+    if (is_config_file(config_parts(options->inspect.path)[0]))
       return print_mixture(options->inspect.path.string(), options->json);
     fmt::print("{}", options->json ? inspect_json(options->inspect) : inspect_text(options->inspect));
   });

@@ -79,7 +79,7 @@ LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::
   command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
   command.add_option("--output", a->output,
-                     "Write the results here: a folder, or a file NAME.json (--lengths: docs/length.md)");
+                     "Write the results here: a folder, or a file NAME.json (--lengths: docs/guides/length.md)");
   command.add_flag("--log-samples", a->log_samples,
                    "Also write a record of every document, for --compare; needs --output");
   command.add_flag("--compare", a->compare,
@@ -101,8 +101,9 @@ Examples:
   lazy eval runs/lazy/model --lengths 512,1024,2048 --tasks passkey,recall --variant rope-base=500000
   torchrun --no-python --nproc-per-node 4 lazy eval runs/lazy/model --tasks all --data data
 
-Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, docs/evaluation.md has their files, the
-results' schema, and how to add one. heldout: loss in nats per token, bits per byte, perplexity per token.)");
+Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, docs/guides/evaluation.md
+describes their files, the schema of the results, and how to add a task. heldout: loss in nats per token,
+bits per byte, perplexity per token.)");
   lazy::cli::add_length_options(command, *lengths);
   command.callback([a, lengths, command] {
     lazy::install_stop_handlers();

@@ -66,7 +66,7 @@ std::vector<length::ModelVariant> model_variants(const LengthArguments& lengths,
 }  // namespace
 
 void add_length_options(Command command, LengthArguments& a) {
-  const char* group = "Lengths (docs/length.md)";
+  const char* group = "Lengths (docs/guides/length.md)";
   length::LengthEvalOptions& o = a.options;
   command.add_option("--lengths", o.lengths, "Measure at these context lengths: 512,1024,...")
       .comma_separated()

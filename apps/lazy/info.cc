@@ -12,6 +12,7 @@
 #include "command.h"
 
 #include "core/config.h"
+#include "core/config_files.h"
 #include "core/counted.h"
 #include "core/error.h"
 #include "core/text.h"
@@ -131,10 +132,11 @@ void print_model(const ModelConfig& m) {
   }
 }
 
-ModelConfig read_model(const std::string& path, const std::vector<std::string>& overrides, bool download) {
-  cli::refuse_gguf("info", path);
+ModelConfig read_model(const std::string& argument, const std::vector<std::string>& overrides, bool download) {
+  cli::refuse_gguf("info", argument);
+  const std::string path = names_shipped_model(argument) ? resolve_config(argument) : argument;
   const bool folder = std::filesystem::is_directory(path);
-  if (folder || (!std::filesystem::exists(path) && !path.ends_with(".toml"))) {
+  if (folder || (!std::filesystem::exists(path) && !is_config_file(config_parts(path)[0]))) {
     if (folder && !overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
     return ModelConfig::from_directory(cli::resolve_model_folder("info", path, download));
   }
@@ -168,16 +170,16 @@ void run(const InfoOptions& options) {
 LAZY_COMMAND(info, "Show the build, or shapes and parameter counts of a model", [](cli::Command command) {
   auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path,
-                     "A configuration (.toml), a model folder or a run folder (default: show build, devices and "
-                     "kernels)");
+                     "A configuration (FILE.toml, FILE.toml+VARIANT, MODEL or MODEL+RECIPE), a model folder or a run "
+                     "folder (default: show build, devices and kernels)");
   cli::add_download_option(command, o->download);
   command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
   command.add_flag("--json", o->json, "Print JSON");
   command.footer(
       "Examples:\n"
       "  lazy info\n"
-      "  lazy info configs/models/lazy-340m.toml\n"
-      "  lazy info configs/models/lazy-340m.toml --set model.tie_word_embeddings=true --json\n"
+      "  lazy info lazy-340m\n"
+      "  lazy info lazy-340m+15b+rope10k --set model.tie_word_embeddings=true --json\n"
       "  lazy info runs/lazy");
   command.callback([o] { run(*o); });
 });

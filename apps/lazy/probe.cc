@@ -135,7 +135,7 @@ Examples:
   lazy probe gpt2 --text sentence.txt --save 'layers.3.attention.weights' --output weights.safetensors
   lazy probe gpt2 --text sentence.txt --set-zero 'embedding.tokens[0]'
 
-docs/sinks.md lists the names. Statistics are streamed: a tensor is reduced as soon as it is computed.)");
+docs/guides/sinks.md lists the names. Statistics are streamed: a tensor is reduced as soon as it is computed.)");
   command.callback([a, command] {
     lazy::install_stop_handlers();
     a->options.interventions = lazy::cli::given_interventions(command);

@@ -56,7 +56,7 @@ void write_report(const std::vector<std::string>& folders, const std::string& ou
 LAZY_COMMAND(report, "Write an HTML page about one or several runs", [](lazy::cli::Command command) {
   auto folders = std::make_shared<std::vector<std::string>>();
   auto output = std::make_shared<std::string>("report.html");
-  command.add_option("runs", *folders, "Folders of runs (docs/run-directory.md)").required();
+  command.add_option("runs", *folders, "Folders of runs (docs/reference/run-directory.md)").required();
   command.add_option("--output", *output, "Page to write").show_default();
   command.footer(R"(
 Examples:

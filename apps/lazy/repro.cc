@@ -364,7 +364,7 @@ Examples:
   lazy repro cross-domain --scale tiny --domain code=src --domain science=papers
   lazy repro gpt2-gamma --model gpt2
   lazy repro fig3 --model gpt2=models/gpt2 --model bloom=models/bloom-560m --text book.txt
-  lazy repro my-claims.toml --scale tiny --seeds 3   # docs/recipes.md
+  lazy repro my-claims.toml --scale tiny --seeds 3   # docs/reference/recipes.md
   lazy repro all --scale small --corpus corpus --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy repro fig6 --scale small --corpus corpus --only softmax   # one model on this GPU
   lazy repro fig6 --scale small --seeds 3 --report fig6.md   # from the records of evidence, see --records
@@ -376,7 +376,7 @@ Examples:
 evidence trains and measures the runs of configs/evidence.toml that have no record yet and leaves a record of each in
 --records; nothing else of a run is kept.
 A run that was stopped or killed goes on where it was when the same command is given again; recipes share what they have
-in common. Reports: OUTPUT/SCALE/RECIPE.md, .json and .html. docs/repro.md says what each verdict means.)");
+in common. Reports: OUTPUT/SCALE/RECIPE.md, .json and .html. docs/guides/repro.md says what each verdict means.)");
   command.callback([a] {
     if (!a->report && !a->dry_run && !a->evidence.list && a->recipe != "list") lazy::cli::share_cores();
     lazy::install_stop_handlers();

@@ -1,4 +1,4 @@
-// `lazy train CONFIG.toml`: trains a model; see docs/configuration.md and docs/run-directory.md.
+// `lazy train`: trains a model; see docs/reference/configuration.md and docs/reference/run-directory.md.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "core/config.h"
+#include "core/config_files.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/stop.h"
@@ -21,7 +22,7 @@ constexpr const char* kPlannedGpu = "H200";  // assumed on machines without a GP
 constexpr double kH200Gib = 139;
 
 struct TrainArguments {
-  std::string config, from;
+  std::string config, model, recipe, from;
   std::vector<std::string> settings;
   bool resume = false;
   bool dry_run = false, json = false;
@@ -83,8 +84,17 @@ void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
 
 LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command command) {
   auto arguments = std::make_shared<TrainArguments>();
-  command.add_option("config", arguments->config, "Configuration (TOML), or the folder of a run, which contains it")
-      .required();
+  const auto config =
+      command.add_option("config", arguments->config,
+                         "Configuration: FILE.toml, FILE.toml+VARIANT, or the folder of a run, which contains it");
+  const auto model = command
+                         .add_option("--model", arguments->model,
+                                     "Model: a name in configs/models, optionally NAME+VARIANT, or a file")
+                         .suggests(lazy::shipped_names(lazy::ShippedKind::model))
+                         .excludes(config);
+  command.add_option("--recipe", arguments->recipe, "Training recipe for --model: a name in configs/recipes or a file")
+      .suggests(lazy::shipped_names(lazy::ShippedKind::recipe))
+      .needs(model);
   command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)").repeatable();
   command.add_option("--from", arguments->from,
                      "Model folder or run folder to start from instead of random weights (sets model.from)");
@@ -93,17 +103,23 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command 
   add_plan_options(command, *arguments);
   command.footer(R"(
 Examples:
-  lazy train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb
+  lazy train --model lazy-340m --recipe 15b --set data.corpus=corpora/fineweb
+  lazy train --model lazy-340m+no-elastic --recipe 15b --set data.corpus=corpora/fineweb
+  lazy train configs/sink-55m.toml+softmax --set data.corpus=corpora/fineweb
   lazy train small.toml --set training.steps=200 --set optimizer.lr=3e-3 --set training.output=runs/try
   lazy train runs/try --resume
   lazy train finetune.toml --from smollm2-lazy
   torchrun --no-python --nproc-per-node 8 --max-restarts 3 lazy train big.toml --resume
-  lazy train configs/lazy-340m-15b.toml --dry-run --gpus 64 --mfu 0.4
+  lazy train --model lazy-340m --recipe 15b --dry-run --gpus 64 --mfu 0.4
 
-Writes training.output (default runs/NAME-OF-THE-CONFIGURATION): log.jsonl, tensorboard/, checkpoints/ and, at the
-end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code 2: an error in the
-configuration or the data; 1: the loss is no longer finite, or the disk is full.)");
+Writes training.output (default: runs/NAME-OF-THE-CONFIGURATION or runs/MODEL-RECIPE): log.jsonl, tensorboard/,
+checkpoints/ and, at the end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpoint and end with 128 + signal. Exit code
+2: an error in the configuration or the data; 1: the loss is no longer finite, or the disk is full.)");
   command.callback([arguments] {
+    if (arguments->config.empty() && (arguments->model.empty() || arguments->recipe.empty()))
+      lazy::fail("train", "expected a configuration, or --model and --recipe");
+    arguments->config = arguments->config.empty() ? lazy::compose_config(arguments->model, arguments->recipe)
+                                                  : lazy::resolve_config(arguments->config);
     // A run folder contains the configuration of the run.
     const std::filesystem::path run_config = std::filesystem::path(arguments->config) / "config.toml";
     if (std::filesystem::is_regular_file(run_config)) arguments->config = run_config.string();

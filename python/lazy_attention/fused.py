@@ -88,7 +88,7 @@ def rope(
             rotated. -1 rotates all of them.
         interleaved: True rotates the pairs (2n, 2n + 1). False rotates the pairs (n, n + rotary_dim / 2), as in Llama,
             Qwen and gpt-oss.
-        scaling: frequency scaling of long-context models, see docs/operator.md.
+        scaling: frequency scaling of long-context models, see docs/reference/operator.md.
         factor: the scaling factor.
         original_length: context length before the scaling.
         scaling_details: further parameters of the scaling: low_frequency and high_frequency ("llama3"); beta_fast,

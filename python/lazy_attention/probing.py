@@ -1,6 +1,6 @@
 """lazy_attention.probe: reads statistics or whole tensors at named places of a model's forward pass.
 
-It runs the command `lazy probe`, which `make` builds. docs/sinks.md describes the places and the interventions.
+It runs the command `lazy probe`, which `make` builds. docs/guides/sinks.md describes the places and the interventions.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def probe(
 
     Args:
         model: a model folder, or a transformers model, whose weights are first written to a temporary folder. The
-            supported families and places are the same as for `lazy sinks` (docs/sinks.md).
+            supported families and places are the same as for `lazy sinks` (docs/guides/sinks.md).
         text: a string, or token ids that are used unchanged.
         read: names of the places to measure, with the wildcards ``*``, ``?`` and ``[a-z]``: ``"layers.*.residual"``. If
             it is empty: every place except the attention scores and weights, whose memory is quadratic in the length.

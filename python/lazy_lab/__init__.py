@@ -1,1 +1,3 @@
-"""Experiments that run the program `lazy`: resumable steps, statistics, figures and reports. See docs/uptraining.md."""
+"""Experiments that run the program `lazy`: resumable steps, statistics, figures and reports.
+
+docs/guides/uptraining.md describes the experiment `lazy uptrain`."""

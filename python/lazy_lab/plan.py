@@ -98,8 +98,9 @@ def without_training(options, gpu, bos, tokenizer):
 
 
 def shard_ids(corpus, split, count):
-    """Returns the first `count` token ids of a split. A shorter split is repeated. docs/data.md describes the file
-    format."""
+    """Returns the first `count` token ids of a split. A shorter split is repeated.
+
+    docs/guides/data.md describes the file format."""
     ids = array.array("I")
     for name in read_object(corpus / "corpus.json", "splits")["splits"][split]["shards"]:
         with open(corpus / name, "rb") as file:

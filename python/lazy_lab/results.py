@@ -10,7 +10,7 @@ FORMAT = "lazy-uptrain/1"
 # control, and the trained Lazy model.
 KINDS = ("before", "untrained", "softmax", "lazy")
 # The metric of a task that is used for comparisons. Other tasks use acc if they have it, otherwise their first metric.
-# docs/evaluation.md defines the metrics.
+# docs/guides/evaluation.md defines the metrics.
 HEADLINES = {"hellaswag": "acc_norm", "arc_challenge": "acc_norm", "wikitext": "word_perplexity"}
 
 

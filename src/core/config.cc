@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "core/config_files.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/known_names.h"
@@ -101,17 +102,82 @@ void name_shipped(const fs::path& path) {
        path.string(), (program.parent_path() / *path.begin()).string());
 }
 
+// The tables of a configuration, each with the name of its file.
+struct Layers {
+  using Table = std::pair<std::string, toml::table>;
+  std::vector<Table> merged;                            // later ones override earlier ones
+  std::vector<std::pair<std::string, Table>> variants;  // by name
+  std::vector<Table> over_recipe;
+
+  std::vector<std::string> variant_names() const {
+    std::set<std::string> names;
+    for (const auto& [name, table] : variants) names.insert(name);
+    return {names.begin(), names.end()};
+  }
+};
+
+// Moves the tables that are not always merged from `root` to `layers`.
+void take_conditional(toml::table& root, const std::string& file, Layers& layers) {
+  const auto as_table = [&](const toml::node& node, const std::string& key) -> const toml::table& {
+    const auto* table = node.as_table();
+    if (!table) fail("config", "{}: {}: expected tables [{}.SECTION]", at(file, node), key, key);
+    return *table;
+  };
+  if (const toml::node* variants = root.get("variants")) {
+    for (const auto& [key, node] : as_table(*variants, "variants")) {
+      const std::string name(key.str());
+      layers.variants.emplace_back(name, Layers::Table{file, as_table(node, "variants." + name)});
+    }
+    root.erase("variants");
+  }
+  if (const toml::node* over_recipe = root.get("over_recipe")) {
+    layers.over_recipe.emplace_back(file, as_table(*over_recipe, "over_recipe"));
+    root.erase("over_recipe");
+  }
+}
+
+void add_variant(const std::string& variant, const std::string& files, Layers& layers) {
+  const std::vector<std::string> known = layers.variant_names();
+  if (known.empty()) fail("config", "{}: expected a file without a variant, found '+{}'", files, variant);
+  expect_known(files, variant, known, "a variant");
+  for (const auto& [name, table] : layers.variants) {
+    if (name == variant) layers.merged.push_back(table);
+  }
+}
+
+void collect_file(const fs::path& path, Layers& layers, int depth);
+
+// Reads the parts of a composed configuration. Paths are relative to `folder`.
+void collect(const fs::path& folder, const std::string& composed, Layers& layers, int depth) {
+  std::string before;
+  bool recipe = false;
+  for (const std::string& part : config_parts(composed)) {
+    if (before.empty() || is_config_file(part)) {
+      collect_file(folder / part, layers, depth);
+      if (recipe) layers.merged.insert(layers.merged.end(), layers.over_recipe.begin(), layers.over_recipe.end());
+      recipe = true;
+    } else {
+      add_variant(part, before, layers);
+    }
+    before += (before.empty() ? "" : "+") + part;
+  }
+}
+
 // Reads `path` and the files it extends. Base files come first, and later layers override earlier ones.
-void collect(const fs::path& path, std::vector<std::pair<std::string, toml::table>>& layers, int depth) {
+void collect_file(const fs::path& path, Layers& layers, int depth) {
   if (depth > 16) fail("config", "{}: `extends` forms a cycle or is nested more than 16 levels deep", path.string());
-  if (depth == 0) name_shipped(path);
+  if (!fs::exists(path)) {
+    const std::string use = replacement_of(path, depth > 0);
+    if (!use.empty()) fail("config", "{} was removed: {}", path.string(), use);
+    if (depth == 0) name_shipped(path);
+  }
   toml::table root = parse_toml(read_file(path), path.string());
   if (const auto* extends = root.get("extends")) {
     const auto base = [&](const toml::node& node) {
       const auto* name = node.as_string();
       if (!name)
         fail("config", "{}: extends: expected a file name or a list of file names", at(path.string(), *extends));
-      collect(path.parent_path() / name->get(), layers, depth + 1);
+      collect(path.parent_path(), name->get(), layers, depth + 1);
     };
     if (const auto* list = extends->as_array()) {
       for (const toml::node& node : *list) base(node);
@@ -120,10 +186,17 @@ void collect(const fs::path& path, std::vector<std::pair<std::string, toml::tabl
     }
     root.erase("extends");
   }
-  layers.emplace_back(path.string(), std::move(root));
+  take_conditional(root, path.string(), layers);
+  layers.merged.emplace_back(path.string(), std::move(root));
 }
 
 }  // namespace
+
+std::vector<std::string> variants_of(const fs::path& file) {
+  Layers layers;
+  collect_file(file, layers, 0);
+  return layers.variant_names();
+}
 
 void Config::merge_section(const void* table, const std::string& section, const std::string& name, const char* where) {
   for (const auto& [key, value] : *static_cast<const toml::table*>(table)) {
@@ -157,7 +230,9 @@ void Config::merge(const void* table, const std::string& name, const char* where
 Config Config::parse(const std::string& text, const std::string& name) {
   Config config;
   config.name_ = name;
-  const toml::table root = parse_toml(text, name);
+  toml::table root = parse_toml(text, name);
+  Layers conditional;  // ignored: a text has no parts after it
+  take_conditional(root, name, conditional);
   config.merge(&root, name, nullptr);
   return config;
 }
@@ -165,10 +240,10 @@ Config Config::parse(const std::string& text, const std::string& name) {
 Config Config::load(const fs::path& path, const std::vector<std::string>& overrides) {
   Config config;
   config.name_ = path.string();
-  config.directory_ = path.parent_path();
-  std::vector<std::pair<std::string, toml::table>> layers;
-  collect(path, layers, 0);
-  for (const auto& [name, root] : layers) config.merge(&root, name, nullptr);
+  config.directory_ = fs::path(config_parts(path.string())[0]).parent_path();
+  Layers layers;
+  collect("", path.string(), layers, 0);
+  for (const auto& [name, root] : layers.merged) config.merge(&root, name, nullptr);
   for (const auto& item : overrides) {
     const size_t equals = item.find('=');
     const size_t dot = item.find('.');

@@ -1,5 +1,6 @@
 // Training sequences from shards: corpora are packed into sequences and mixed by weight. The order is a function of the
-// seed and the index, so a run can resume from the index alone. docs/data.md describes the guarantees of each order.
+// seed and the index, so a run can resume from the index alone. docs/guides/data.md describes the guarantees of each
+// order.
 #pragma once
 #include <cstdint>
 #include <filesystem>

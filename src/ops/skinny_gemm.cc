@@ -12,14 +12,14 @@ namespace lazy::ops {
 
 namespace {
 
-at::Tensor product(const at::Tensor& x, const at::Tensor& W, skinny_gemm::WeightType type, const float* scale) {
+at::Tensor product(const at::Tensor& x, const at::Tensor& W, skinny::WeightType type, const float* scale) {
   const int64_t rows = x.size(0), in = x.size(1), out = W.size(0);
   const at::Tensor wide = x.to(at::kFloat).contiguous(), y = at::empty({rows, out}, wide.options());
   const float* from = wide.const_data_ptr<float>();
   float* to = y.mutable_data_ptr<float>();
   constexpr int64_t kGrain = 1 << 15;  // minimum number of weights per thread
   at::parallel_for(0, out, std::max<int64_t>(kGrain / std::max<int64_t>(in, 1), 1), [&](int64_t begin, int64_t end) {
-    skinny_gemm::product(from, rows, type, W.const_data_ptr(), scale, in, to, out, begin, end);
+    skinny::product(from, rows, type, W.const_data_ptr(), scale, in, to, out, begin, end);
   });
   return y.to(x.scalar_type());
 }
@@ -74,8 +74,8 @@ at::Tensor skinny_linear(const at::Tensor& x, const at::Tensor& W, bool wide) {
   check(x, W);
   TORCH_CHECK(W.scalar_type() == at::kFloat || W.scalar_type() == at::kBFloat16,
               "skinny_linear: expected weights in float32 or bfloat16, found ", W.scalar_type());
-  const at::Tensor y = product(
-      x, W, W.scalar_type() == at::kFloat ? skinny_gemm::WeightType::f32 : skinny_gemm::WeightType::bf16, nullptr);
+  const at::Tensor y =
+      product(x, W, W.scalar_type() == at::kFloat ? skinny::WeightType::f32 : skinny::WeightType::bf16, nullptr);
   return wide ? y.to(at::kFloat) : y;
 }
 
@@ -84,7 +84,7 @@ at::Tensor skinny_linear(const at::Tensor& x, const Int8Matrix& W) {
   TORCH_CHECK(W.values.scalar_type() == at::kChar && W.scale.numel() == W.values.size(0),
               "skinny_linear: expected int8 weights and one scale per row, found ", W.values.scalar_type(), " and ",
               W.scale.sizes());
-  return product(x, W.values, skinny_gemm::WeightType::int8, W.scale.const_data_ptr<float>());
+  return product(x, W.values, skinny::WeightType::int8, W.scale.const_data_ptr<float>());
 }
 
 }  // namespace lazy::ops

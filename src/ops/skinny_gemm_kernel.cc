@@ -10,7 +10,7 @@
 #include "ops/skinny_gemm_kernel.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace lazy::ops::skinny_gemm::HWY_NAMESPACE {
+namespace lazy::ops::skinny::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace cpu = kernels::cpu::HWY_NAMESPACE;
 using cpu::F;
@@ -100,11 +100,11 @@ void product(const float* x, int64_t rows, WeightType type, const void* W, const
   }
 }
 
-}  // namespace lazy::ops::skinny_gemm::HWY_NAMESPACE
+}  // namespace lazy::ops::skinny::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace lazy::ops::skinny_gemm {
+namespace lazy::ops::skinny {
 
 HWY_EXPORT(product);
 
@@ -113,5 +113,5 @@ void product(const float* x, int64_t rows, WeightType type, const void* W, const
   HWY_DYNAMIC_DISPATCH(product)(x, rows, type, W, scale, in, y, out, begin, end);
 }
 
-}  // namespace lazy::ops::skinny_gemm
+}  // namespace lazy::ops::skinny
 #endif

@@ -3,7 +3,7 @@
 #pragma once
 #include <cstdint>
 
-namespace lazy::ops::skinny_gemm {
+namespace lazy::ops::skinny {
 
 enum class WeightType { f32, bf16, int8 };
 
@@ -13,4 +13,4 @@ enum class WeightType { f32, bf16, int8 };
 void product(const float* x, int64_t rows, WeightType type, const void* W, const float* scale, int64_t in, float* y,
              int64_t out, int64_t begin, int64_t end);
 
-}  // namespace lazy::ops::skinny_gemm
+}  // namespace lazy::ops::skinny

@@ -1,4 +1,4 @@
-// The page of `lazy eval --lengths` (docs/length.md): perplexity by length, loss by position, retrieval tasks.
+// The page of `lazy eval --lengths` (docs/guides/length.md): perplexity by length, loss by position, retrieval tasks.
 #pragma once
 #include <string>
 

@@ -1,5 +1,6 @@
 // The report: one self-contained HTML page with inline styles and figures. It needs no network and is readable on
-// phones, on paper, and in light and dark mode. `lazy report` and `lazy sinks --report` use it; see docs/report.md.
+// phones, on paper, and in light and dark mode. `lazy report` and `lazy sinks --report` use it; see
+// docs/reference/report.md.
 #pragma once
 #include <string>
 #include <vector>

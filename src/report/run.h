@@ -1,4 +1,5 @@
-// The data that the report reads about one run: everything that a run stores according to docs/run-directory.md.
+// The data that the report reads about one run: everything that a run stores according to
+// docs/reference/run-directory.md.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -18,7 +19,7 @@ struct SinkMeasures {
   double density = 0, sink_ratio = 0, released_mass = 0, alive_fraction = 0, sink_1 = 0;
 };
 
-// Results of `lazy sinks --measures` (docs/sinks.md); measures that were not requested are empty.
+// Results of `lazy sinks --measures` (docs/guides/sinks.md); measures that were not requested are empty.
 struct FurtherReport {
   using Rows = std::vector<std::vector<double>>;
   std::vector<double> sink_k;                                          // fractions for k = 1, 2, ...

@@ -20,7 +20,7 @@ struct Measured {
 
 // Measured utilization by mixer. Column `small` (55M parameters): tokens/s of the trainings in
 // docs/results/small/table1.md; for TTT and Titans tokens/s of `lazy bench train`. Column `large` (340M): `lazy bench
-// mixers` (docs/figures.md). TTT and Titans were not measured at 340M, so the value at 55M is used.
+// mixers` (docs/reference/figures.md). TTT and Titans were not measured at 340M, so the value at 55M is used.
 constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"mamba2", 0.15, 0.22},
                                             {"delta_net", 0.27, 0.37},
@@ -32,8 +32,8 @@ constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"titans_mag", 0.092, 0.092},
                                             {"titans_mal", 0.095, 0.095}}};
 
-// Softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/training.md. kPortable
-// applies to normalizers that only the portable kernels support: sparsemax trains at 0.27 at 55M parameters.
+// Softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/guides/training.md.
+// kPortable applies to normalizers that only the portable kernels support: sparsemax trains at 0.27 at 55M parameters.
 constexpr double kAttention = 0.37, kPortable = 0.26;
 
 }  // namespace
@@ -112,7 +112,8 @@ std::string basis(const Scale& scale) {
   return scale.name == "tiny"
              ? "computed for 0.025 TFLOP/s, the speed measured with one thread on a busy machine"
              : "computed from the measured fraction of an H200's 989 TFLOP/s for each mixer and normalizer: "
-               "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/training.md, docs/figures.md)";
+               "37 % for softmax and Elastic-Softmax, 5 to 38 % for the others (docs/guides/training.md, "
+               "docs/reference/figures.md)";
 }
 
 Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std::filesystem::path& configs) {

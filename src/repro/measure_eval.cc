@@ -39,7 +39,7 @@ std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs,
   }
   if (const eval::Task lambada = eval::find_task("lambada_openai"); eval::has_task_files(lambada, inputs.data)) {
     std::string items;  // all passages joined to one stream
-    for (const eval::Row& row : eval::read_rows(lambada, inputs.data))
+    for (const eval::TaskDocument& row : eval::read_rows(lambada, inputs.data))
       items += row.document.at("text").get<std::string>() + "\n\n";
     append(out["lambada_openai"], tokenizer.encode(items));
   }

@@ -1,5 +1,5 @@
-// A recipe as data: one file of configs/repro/ (docs/recipes.md describes every key), read once and checked at every
-// scale. recipe_plan.cc converts it to steps, recipe_claims.cc to findings, recipe_tables.cc to tables.
+// A recipe as data: one file of configs/repro/ (docs/reference/recipes.md describes every key), read once and checked
+// at every scale. recipe_plan.cc converts it to steps, recipe_claims.cc to findings, recipe_tables.cc to tables.
 #pragma once
 #include <map>
 #include <optional>

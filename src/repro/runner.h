@@ -1,7 +1,7 @@
 // Runs the plan of a recipe. Each finished step is recorded, so that an interrupted run resumes with the next step.
 //
 //   OUTPUT/SCALE/steps/ID-KEY/record.json   the result of a finished step; KEY is a hash of all its inputs
-//   OUTPUT/SCALE/steps/ID-KEY/run/          for a training: its run folder (docs/run-directory.md), resumable
+//   OUTPUT/SCALE/steps/ID-KEY/run/          for a training: its run folder (docs/reference/run-directory.md), resumable
 //   OUTPUT/SCALE/RECIPE.md, .json, .html    the report
 #pragma once
 #include <filesystem>

@@ -53,7 +53,7 @@ struct Engine::Impl {
 
   // A device step whose sampled tokens the host has not yet read.
   struct Queued {
-    std::unique_ptr<DecodeRunner::Result> result;
+    std::unique_ptr<DecodeRunner::SampledTokens> result;
     std::vector<std::shared_ptr<Sequence>> sequences;
   };
 

@@ -165,7 +165,7 @@ void Engine::Impl::for_rows(const std::vector<Sequence*>& all, const Work& work)
 template <typename Work>
 void Engine::Impl::queue(const std::vector<Sequence*>& some, const Work& work) {
   guarded(some, [&](auto& all) {
-    std::vector<DecodeRunner::Row> rows;
+    std::vector<DecodeRunner::DecodeRow> rows;
     for (const Sequence* s : all) {
       rows.push_back({store->pages(*s->memory), s->computed, s->slot, sample_row(s->request.sampling, s->sampled),
                       s->request.logprobs});

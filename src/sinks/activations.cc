@@ -36,7 +36,8 @@ std::vector<std::string> places_of(const ModelConfig& config, const ActivationOp
       if (std::any_of(all.begin(), all.end(), [&](const std::string& name) { return glob_matches(glob, name); }))
         continue;
       const std::string near = did_you_mean(glob, all);
-      fail("probe", "no probe point '{}' in this model{}", glob, near.empty() ? "; docs/sinks.md lists them" : near);
+      fail("probe", "no probe point '{}' in this model{}", glob,
+           near.empty() ? "; docs/guides/sinks.md lists them" : near);
     }
   }
   std::vector<std::string> out;

@@ -60,7 +60,7 @@ struct Analysis {
 Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSource& source,
                  const AnalysisOptions& options);
 
-// Returns the content of sinks.json, whose format is described in docs/report.md.
+// Returns the content of sinks.json, whose format is described in docs/reference/report.md.
 nlohmann::ordered_json to_json(const Analysis& analysis, const ModelConfig& config, const std::string& model,
                                const std::string& text, const AnalysisOptions& options, const std::string& command);
 std::string to_table(const Analysis& analysis);

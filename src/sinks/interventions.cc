@@ -138,7 +138,7 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
     if (weights.empty())
       fail("sinks", "{}: the model has no tensor or probe point '{}'{}", change.text, glob, did_you_mean(glob, known));
     require_resident_weights(change);
-    for (const Weight& weight : weights) {
+    for (const EditedWeight& weight : weights) {
       const auto parts = unpacked(weight.stored, changed(change, weight.value(), 0));
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
     }
@@ -149,12 +149,12 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
   }
 }
 
-std::vector<ScopedInterventions::Weight> ScopedInterventions::weights_like(const std::string& glob) const {
+std::vector<ScopedInterventions::EditedWeight> ScopedInterventions::weights_like(const std::string& glob) const {
   const auto named = [&](const std::string& name) {
     return glob_matches(glob, name) || glob_matches(glob, without_prefix(name));
   };
   const std::map<std::string, at::Tensor> by_name(model_.stored().begin(), model_.stored().end());
-  std::vector<Weight> out;
+  std::vector<EditedWeight> out;
   for (const StoredTensor& stored : stored_tensors(model_.config())) {
     if (!named(stored.name)) continue;
     out.push_back({stored, {}});
@@ -174,7 +174,7 @@ void ScopedInterventions::require_resident_weights(const Change& change) const {
          change.text);
 }
 
-at::Tensor ScopedInterventions::Weight::value() const { return packed(stored, parts); }
+at::Tensor ScopedInterventions::EditedWeight::value() const { return packed(stored, parts); }
 
 void ScopedInterventions::change_activations(const Change& change, const std::vector<std::string>& names) {
   for (const Term& term : change.value) {

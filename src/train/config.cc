@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"
+#include "core/config_files.h"
 #include "core/error.h"
 #include "model/device.h"
 
@@ -75,9 +76,9 @@ void read_data(Config& config, TrainConfig& c) {
 
 void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   auto training = config.section("training");
-  const std::string stem = path.stem().string();
+  const std::string name = config_name(path);
   const std::string output = training.string("output", "");
-  c.output = output.empty() ? fs::absolute(fs::path("runs") / stem) : training.resolved("output", output);
+  c.output = output.empty() ? fs::absolute(fs::path("runs") / name) : training.resolved("output", output);
   c.name = training.string("name", c.output.filename().string());
   c.steps = training.integer("steps", std::numeric_limits<int32_t>::max(), 1);  // checked by require()
   c.minutes = training.number("minutes", 0, 0);

@@ -1,4 +1,5 @@
-// The training configuration: all sections of a TOML file except [model]. docs/configuration.md documents the keys.
+// The training configuration: all sections of a TOML file except [model]. docs/reference/configuration.md documents the
+// keys.
 #pragma once
 #include <cstdint>
 #include <filesystem>

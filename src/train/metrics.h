@@ -1,5 +1,5 @@
-// The log of a run: log.jsonl has one JSON line per logged step (keys: docs/run-directory.md), and TensorBoard event
-// files contain the same values as scalars.
+// The log of a run: log.jsonl has one JSON line per logged step (keys: docs/reference/run-directory.md), and
+// TensorBoard event files contain the same values as scalars.
 #pragma once
 #include <cstdint>
 #include <filesystem>

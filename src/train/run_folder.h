@@ -1,4 +1,4 @@
-// The output folder of a run (docs/run-directory.md): lock, checkpoints, run description and exported models.
+// The output folder of a run (docs/reference/run-directory.md): lock, checkpoints, run description and exported models.
 #pragma once
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>

@@ -20,7 +20,7 @@ namespace lazy::train {
 
 struct Schedule {
   // The decay function f maps the fraction x of the steps after the warm-up to a fraction of the range between the
-  // minimum and the peak. The formulas are in schedule.cc.
+  // minimum and the peak, with f(0) = 1 and f(1) = 0. The formulas are in schedule.cc.
   struct Decay {
     std::string name;  // Name with parameters. A resumed run compares it with its checkpoint.
     std::function<double(double)> factor;

@@ -108,7 +108,10 @@ TEST_F(CommandLine, Help_PrintsEveryGuide) {
     const auto [status, out] = lazy("help " + topic);
     EXPECT_EQ(status, 0) << topic;
     EXPECT_GT(out.size(), 500u) << topic;
-    EXPECT_TRUE(std::filesystem::exists(LAZY_SOURCE_DIR "/docs/" + topic + ".md")) << topic;
+    const std::string docs = LAZY_SOURCE_DIR "/docs/";
+    EXPECT_TRUE(std::filesystem::exists(docs + "guides/" + topic + ".md") ||
+                std::filesystem::exists(docs + "reference/" + topic + ".md"))
+        << topic;
     ++guides;
   }
   EXPECT_GT(guides, 0);
@@ -234,15 +237,16 @@ TEST_F(CommandLine, BashCompletion_CompletesCommands) {
   EXPECT_THAT(completions({"generate", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completions({"generate", "--device", "=", "cu"}), UnorderedElementsAre("cuda"));
   EXPECT_THAT(completions({"generate", "--device", "cpu", "--dt"}), UnorderedElementsAre("--dtype"));
+  EXPECT_THAT(completions({"train", "--recipe", "1"}), UnorderedElementsAre("10b", "10b-512", "15b"));
   EXPECT_THAT(completions({"--threads", "2", "completion", ""}), UnorderedElementsAre("bash", "zsh"));
   EXPECT_THAT(completions({"help", "run-"}), UnorderedElementsAre("run-directory"));
   EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // an option of the program itself
 }
 
 TEST_F(CommandLine, BashCompletion_CompletesFiles) {
-  const std::string folder = LAZY_SOURCE_DIR "/configs/demo";
-  EXPECT_THAT(completions({"train", folder}),
-              UnorderedElementsAre(folder + ".toml", folder + "-lazy.toml", folder + "-softmax.toml"));
+  const std::string start = LAZY_SOURCE_DIR "/configs/repro-";
+  EXPECT_THAT(completions({"train", start}),
+              UnorderedElementsAre(start + "tiny.toml", start + "mask.toml", start + "mask-60m.toml"));
 }
 
 TEST_F(CommandLine, ZshCompletion_CompletesCommands) {

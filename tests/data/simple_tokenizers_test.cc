@@ -64,7 +64,7 @@ TEST(Words, Pickle_IsNotOpened) {
   for (const char* name : {"vocab.pkl", "vocab.bin"}) {
     folder.write(name, "\x80\x03.");
     EXPECT_THAT(error_of([&] { load_tokenizer(folder.path().string()); }),
-                Names({std::string(name), "vocab.txt", "docs/models.md"}));
+                Names({std::string(name), "vocab.txt", "docs/guides/models.md"}));
   }
   folder.write("vocab.txt", "<eos>\n<unk>\n");
   EXPECT_EQ(load_tokenizer(folder.path().string())->vocab_size(), 2);

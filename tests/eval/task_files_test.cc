@@ -143,9 +143,9 @@ std::string block(const std::string& page, const std::string& text, const std::s
   return page.substr(begin, page.find("```", begin) - begin);
 }
 
-// The example of a task file in docs/evaluation.md works as the page describes.
+// The example of a task file in docs/guides/evaluation.md works as the page describes.
 TEST(DocsExample, CustomTask_WorksAsDocumented) {
-  const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/evaluation.md"),
+  const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/guides/evaluation.md"),
                     example = "`sky.toml`";
   const Folder folder;
   folder.write("sky.toml", block(page, example, "toml"));
@@ -163,9 +163,9 @@ TEST(DocsExample, CustomTask_WorksAsDocumented) {
   EXPECT_EQ(task.data.fewshot_split, task.data.split);
 }
 
-// The table in docs/evaluation.md has a row for every built-in task.
+// The table in docs/guides/evaluation.md has a row for every built-in task.
 TEST(DocsExample, Table_ContainsEveryTask) {
-  const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/evaluation.md");
+  const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/guides/evaluation.md");
   for (const Task& task : builtin_tasks()) EXPECT_NE(page.find("`" + task.name + "`"), std::string::npos) << task.name;
 }
 

@@ -181,7 +181,7 @@ void add_requests(Seeds& seeds) {
 
 void add_command_lines(Seeds& seeds) {  // the words of the examples in --help
   const char* const lines[] = {
-      "train configs/lazy-340m-15b.toml --set data.corpus=corpora/fineweb --resume --threads 2",
+      "train --model lazy-340m --recipe 15b --set data.corpus=corpora/fineweb --resume --threads 2",
       "data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb --validation 0.1",
       "data prepare - --format jsonl -o corpus --tokenizer gpt2/ --text-field body --split-blank 2 --seed 1 "
       "--shard-size 1gb --force",

@@ -95,7 +95,9 @@ def test_uptrain_can_be_interrupted_continued_and_repeated(root, lazy_binary, tm
 
 def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_binary, tmp_path):
     write_model(root, lazy_binary, tmp_path / "model")
-    (tmp_path / "book.txt").write_text((root / "docs" / "serve.md").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "book.txt").write_text(
+        (root / "docs/guides" / "serve.md").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     command = [lazy_binary, "uptrain", "model", "--text", "book.txt", "--seq-len", "64", "--batch-tokens", "512"]
     command += ["--validation", "0.1", "--device", "cpu", "--output", "out"]
     environment = os.environ | {"LAZY_PYTHON": sys.executable}

@@ -5,11 +5,11 @@
 
 The script searches the folders for results_*.json and samples_TASK_*.jsonl. If there are several runs of a task, the
 latest one is used. The default tolerance of a log-likelihood, 1e-3, is about five times the largest difference on eight
-full sets in fp32 (docs/evaluation.md). Metrics and standard errors must be equal when rounded to four decimals, as in
-the printed tables. The harness sums the log-likelihoods of a window in fp32. Therefore the log-likelihood l of a long
-text has a relative error of up to 2^-23, and the perplexity exp(l / n) a relative error of up to ln(perplexity) 2^-23.
-Differences within these errors are accepted and counted separately. Exit code: 0 equal, 1 different, 2 nothing to
-compare.
+full sets in fp32 (docs/guides/evaluation.md). Metrics and standard errors must be equal when rounded to four decimals,
+as in the printed tables. The harness sums the log-likelihoods of a window in fp32. Therefore the log-likelihood l of a
+long text has a relative error of up to 2^-23, and the perplexity exp(l / n) a relative error of up to ln(perplexity)
+2^-23. Differences within these errors are accepted and counted separately. Exit code: 0 equal, 1 different, 2 nothing
+to compare.
 """
 
 import argparse

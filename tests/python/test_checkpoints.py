@@ -143,7 +143,7 @@ def test_token_ids_match_tokenizers(lazy_binary, checkpoint, folder, tmp_path):
 
 
 def shard_documents(path):
-    """Returns the ids of each document of a shard (format: docs/data.md)."""
+    """Returns the ids of each document of a shard (format: docs/guides/data.md)."""
     import numpy
 
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Runs all Python statements of docs/python.md and the examples."""
+"""Runs all Python statements of docs/guides/python.md and the examples."""
 
 import os
 import re
@@ -22,7 +22,7 @@ def run(arguments, folder):
 
 
 def test_tour_of_the_documentation_runs(tmp_path):
-    text = (ROOT / "docs" / "python.md").read_text()
+    text = (ROOT / "docs/guides" / "python.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
     assert len(blocks) > 5
     # Keep the line numbers of the page, so that errors refer to them.
@@ -45,7 +45,7 @@ def test_snippet_of_the_readme_runs(tmp_path):
 
 def program(beginning):
     """Returns the complete program on the page whose first lines contain `beginning`."""
-    blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)
+    blocks = re.findall(r"^```py\n(.*?)^```", (ROOT / "docs/guides" / "python.md").read_text(), re.S | re.M)
     (found,) = (block for block in blocks if beginning in block)
     return found
 

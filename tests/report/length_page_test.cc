@@ -12,7 +12,7 @@ namespace lazy::report {
 using testing::HasSubstr;
 using testing::Not;
 
-// Two models in the format of docs/length.md. The loss of the second model grows strongly with length.
+// Two models in the format of docs/guides/length.md. The loss of the second model grows strongly with length.
 Json study() {
   return Json::parse(R"({
     "schema": "lazy.length/1", "command": "lazy eval", "date": "2026-01-02", "config": {"lengths": [256, 512, 1024]},

@@ -14,7 +14,7 @@ struct SyntheticRun {
   uint64_t seed = 1;
 };
 
-// Writes every file of docs/run-directory.md that the report reads, except the model folder.
+// Writes every file of docs/reference/run-directory.md that the report reads, except the model folder.
 std::filesystem::path write_synthetic_run(const std::filesystem::path& parent, const SyntheticRun& what);
 LearnedParameters synthetic_learned(const SyntheticRun& what);
 

@@ -1,13 +1,14 @@
 """Checks that links, anchors and paths in the documentation exist, and that lines have at most 120 columns.
 
 The test checks the pages in the root directory, docs/ and examples/. A path is a word that begins with a directory of
-the repository (`src/`, `configs/`, ...). `*` is a wildcard, and names in capitals (NAME.toml) are placeholders. Tables
-and code may be wider.
+the repository (`src/`, `configs/`, ...). `*` is a wildcard, names in capitals (NAME.toml) are placeholders, and
+FILE.toml+VARIANT must be a variant of that file. Tables and code may be wider.
 """
 
 import re
 
 import pytest
+import tomllib
 
 DIRECTORIES = "apps|benchmarks|cmake|configs|docs|examples|include|python|scripts|src|tests"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -35,7 +36,12 @@ def link_problem(root, page, target):
 
 
 def path_problem(root, text):
-    path = text.rstrip(".")
+    path, plus, variant = text.rstrip(".").partition(".toml+")
+    if plus:
+        path += ".toml"
+        declared = (root / path).is_file() and tomllib.loads((root / path).read_text(encoding="utf-8")).get("variants")
+        if not PLACEHOLDER.search(variant) and variant not in (declared or {}):
+            return f"no such variant: {text}"
     if path.endswith("/README") or PLACEHOLDER.search(path.removesuffix("README.md")):
         return None
     place = root / path
@@ -71,12 +77,13 @@ def test_links_and_paths_exist(root):
     assert problems(root) == []
 
 
-RIGHT = "# A page\n[here](README.md#a-page) docs/README.md docs/*.md configs/NAME.toml https://x.org/src/none\n"
+RIGHT = "# A page\n[here](README.md#a-page) docs/README.md docs/*.md configs/NAME.toml docs/a.toml+b https://x.org/src/none\n"
 
 
 @pytest.fixture
 def page(tmp_path):
     (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.toml").write_text("[variants.b]\n", encoding="utf-8")
     return tmp_path / "docs" / "README.md"
 
 
@@ -91,6 +98,7 @@ WRONG = {
     "outside": "[no](../../x)",
     "path": "src/none.cc",
     "pattern": "configs/*.none",
+    "variant": "docs/a.toml+c",
     "page": "`docs/none.md`",
     "width": "x " * 61,
 }

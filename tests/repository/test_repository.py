@@ -9,9 +9,9 @@ import pytest
 # --- The order of modules ---
 #
 # A source file may only include files of the same module and of modules on earlier lines of the list in
-# docs/architecture.md (the block marked `modules`; commas separate the modules of a line). A module is a path prefix
-# relative to src/; `apps` is apps/, and `lazy` is include/lazy/. A file belongs to the module with the longest matching
-# prefix.
+# docs/dev/architecture.md (the block marked `modules`; commas separate the modules of a line). A module is a path
+# prefix relative to src/; `apps` is apps/, and `lazy` is include/lazy/. A file belongs to the module with the longest
+# matching prefix.
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](?:torch|ATen|c10)/', re.MULTILINE)
@@ -23,7 +23,7 @@ MAY_CALL_KERNELS = ("attention", "lazy", "ops")
 def read_levels(document):
     """Returns {module: number of its line in the list}."""
     block = re.search(r"^```modules\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
-    assert block, "docs/architecture.md has no block marked `modules`"
+    assert block, "docs/dev/architecture.md has no block marked `modules`"
     lines = [line for line in block[1].splitlines() if line.strip()]
     return {module.strip(): level for level, line in enumerate(lines) for module in line.split(",")}
 
@@ -71,7 +71,7 @@ def include_errors(root, levels):
 
 @pytest.fixture(scope="module")
 def levels(root):
-    return read_levels((root / "docs/architecture.md").read_text(encoding="utf-8"))
+    return read_levels((root / "docs/dev/architecture.md").read_text(encoding="utf-8"))
 
 
 def test_modules_include_only_earlier_modules(root, levels):

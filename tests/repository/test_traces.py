@@ -1,4 +1,4 @@
-"""Checks docs/traces.md: every file that a row names exists, and contains the functions of the row.
+"""Checks docs/dev/traces.md: every file that a row names exists, and contains the functions of the row.
 
 A row begins with one or more functions and one file: | `Class::function`, `function` in `path` | ... A function is
 found if its name is followed by "(" or "<" in the file, and its class, if one is given, occurs in the file. Code in the
@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-PAGE = "docs/traces.md"
+PAGE = "docs/dev/traces.md"
 MAX_ROWS = 25
 ROW = re.compile(r"^\| ((?:`[\w:]+`(?:, )?)+) in `([\w./-]+)` \|")
 PATH = re.compile(r"`((?:apps|include|python|src|tests)/[\w./-]+)`")

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "core/file.h"
 #include "repro/configs.h"
 #include "repro/cost.h"
 #include "repro/report.h"
@@ -87,33 +88,42 @@ TEST(Recipes, Cost_IsTheSumOverModels) {
   EXPECT_GT(model("ttt-linear").tokens, model("lazy").tokens);
 }
 
+// A file of configs/ that extends this composed configuration.
+train::TrainConfig shipped_config(const std::string& composed) {
+  const TemporaryFolder folder;
+  fs::copy(fs::path(LAZY_SOURCE_DIR) / "configs", folder.path, fs::copy_options::recursive);
+  write_file_atomic(folder.path / "run.toml", fmt::format("extends = \"{}\"\n", composed));
+  return train::TrainConfig::load(folder.path / "run.toml", {"data.corpus=corpus"});
+}
+
 TEST(Recipes, PaperScale_EqualsShippedConfigurations) {
   const TemporaryFolder configs;
   write_configs(configs.path);
-  const std::pair<const char*, const char*> shipped[] = {{"lazy", "lazy-340m-15b.toml"},
-                                                         {"softmax", "transformer-340m-15b.toml"},
-                                                         {"softmax-rope150k", "transformer-340m-15b-rope150k.toml"},
-                                                         {"no-elastic", "lazy-340m-15b-no-elastic.toml"},
-                                                         {"no-positional", "lazy-340m-15b-no-positional.toml"},
-                                                         {"sigmoid", "sigmoid-340m-15b.toml"},
-                                                         {"gated-deltanet", "gated-deltanet-340m-15b.toml"},
-                                                         {"titans-mag", "titans-mag-340m-15b.toml"},
-                                                         {"gated-deltanet-760m", "gated-deltanet-760m-30b.toml"},
-                                                         {"retnet-760m", "retnet-760m-30b.toml"},
-                                                         {"mamba2-760m", "mamba2-760m-30b.toml"},
-                                                         {"deltanet-760m", "deltanet-760m-30b.toml"},
-                                                         {"ttt-linear-760m", "ttt-linear-760m-30b.toml"},
-                                                         {"titans-lmm-760m", "titans-lmm-760m-30b.toml"},
-                                                         {"lazy-760m", "lazy-760m-30b.toml"},
-                                                         {"softmax-760m", "transformer-760m-30b.toml"}};
+  // (model of the recipe, shipped model and recipe)
+  const std::pair<const char*, const char*> shipped[] = {
+      {"lazy", "models/lazy-340m.toml+recipes/15b.toml"},
+      {"softmax", "models/transformer-340m.toml+recipes/15b.toml"},
+      {"softmax-rope150k", "models/transformer-340m.toml+recipes/15b.toml+rope150k"},
+      {"no-elastic", "models/lazy-340m.toml+recipes/15b.toml+no-elastic"},
+      {"no-positional", "models/lazy-340m.toml+recipes/15b.toml+no-positional"},
+      {"sigmoid", "models/sigmoid-340m.toml+recipes/15b.toml"},
+      {"gated-deltanet", "models/gated-deltanet-340m.toml+recipes/15b.toml"},
+      {"titans-mag", "models/titans-mag-340m.toml+recipes/15b.toml"},
+      {"gated-deltanet-760m", "models/gated-deltanet-760m.toml+recipes/30b.toml"},
+      {"retnet-760m", "models/retnet-760m.toml+recipes/30b.toml"},
+      {"mamba2-760m", "models/mamba2-760m.toml+recipes/30b.toml"},
+      {"deltanet-760m", "models/deltanet-760m.toml+recipes/30b.toml"},
+      {"ttt-linear-760m", "models/ttt-linear-760m.toml+recipes/30b.toml"},
+      {"titans-lmm-760m", "models/titans-lmm-760m.toml+recipes/30b.toml"},
+      {"lazy-760m", "models/lazy-760m.toml+recipes/30b.toml"},
+      {"softmax-760m", "models/transformer-760m.toml+recipes/30b.toml"}};
   size_t compared = 0;
   for (const Step& step : find_recipe("table1").plan(at("paper"))) {
     for (const auto& [id, file] : shipped) {
       if (step.id != id) continue;
       ++compared;
       const auto ours = train_config(step, configs.path, "corpus", "run");
-      const auto theirs =
-          train::TrainConfig::load(fs::path(LAZY_SOURCE_DIR) / "configs" / file, {"data.corpus=corpus"});
+      const auto theirs = shipped_config(file);
       EXPECT_EQ(ours.settings(), theirs.settings()) << id;
       EXPECT_EQ(ours.model.to_json(), theirs.model.to_json()) << id;
     }
@@ -189,9 +199,7 @@ TEST(Recipes, Table2_EqualsShippedConfigurations) {
     if (step.kind != StepKind::train) continue;
     ++compared;
     const auto ours = train_config(step, configs.path, "corpus", "run");
-    const auto theirs = train::TrainConfig::load(
-        fs::path(LAZY_SOURCE_DIR) / "configs/table2" / fmt::format("{}.toml", shipped.at(step.id)),
-        {"data.corpus=corpus"});
+    const auto theirs = shipped_config(fmt::format("table2.toml+{}", shipped.at(step.id)));
     EXPECT_EQ(ours.settings(), theirs.settings()) << step.id;
     EXPECT_EQ(ours.model.to_json(), theirs.model.to_json()) << step.id;
   }

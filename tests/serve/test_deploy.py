@@ -1,4 +1,4 @@
-"""The unit file and the Dockerfile of docs/deploy.md."""
+"""The unit file and the Dockerfile of docs/guides/deploy.md."""
 
 import configparser
 import os
@@ -15,7 +15,7 @@ from test_signals import events, started, stream
 
 
 def block(root, language):
-    return re.search(rf"^```{language}\n(.*?)^```", (root / "docs/deploy.md").read_text(), re.M | re.S)[1]
+    return re.search(rf"^```{language}\n(.*?)^```", (root / "docs/guides/deploy.md").read_text(), re.M | re.S)[1]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_systemd_accepts_the_unit(root, lazy_binary, tmp_path):
 def test_stop_timeout_is_longer_than_a_drain(root, service, lazy_binary):
     help_text = subprocess.run([lazy_binary, "serve", "--help"], capture_output=True, text=True, check=True).stdout
     drain = int(re.search(r"--request-seconds .*=(\d+)", help_text)[1])
-    page = (root / "docs/deploy.md").read_text()
+    page = (root / "docs/guides/deploy.md").read_text()
     assert int(service["TimeoutStopSec"]) > drain
     assert all(int(seconds) > drain for seconds in re.findall(r"--stop-timeout (\d+)", page))
 

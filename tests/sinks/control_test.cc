@@ -185,7 +185,7 @@ TEST(Residual, Outliers_MatchPlainLoops) {
         ++count[part];
       }
     }
-    const auto check = [&](const ResidualStatistics::Part& p, int part) {
+    const auto check = [&](const ResidualStatistics::ResidualMoments& p, int part) {
       EXPECT_NEAR(p.kurtosis, kurtosis[part] / count[part], 1e-4);
       EXPECT_NEAR(p.rms, rms[part] / count[part], 1e-5);
       EXPECT_NEAR(p.largest, largest[part], 1e-6);

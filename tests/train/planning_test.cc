@@ -240,7 +240,8 @@ TEST(PlannedMemory, Sharding_DividesState) {
 TrainConfig shipped_with(const std::vector<std::string>& settings) {
   auto all = settings;
   all.insert(all.end(), {"data.corpus=unset"});
-  return TrainConfig::load(LAZY_SOURCE_DIR "/configs/lazy-340m-15b.toml", all);
+  return TrainConfig::load(
+      LAZY_SOURCE_DIR "/configs/models/lazy-340m.toml+" LAZY_SOURCE_DIR "/configs/recipes/15b.toml", all);
 }
 
 TEST(Plan, Plan_NamesPartThatDoesNotFitAndAdvice) {
@@ -294,8 +295,8 @@ TEST(Plan, Plan_WarnsAboutManyEpochsAndTimeLimit) {
 
 TEST(Plan, Plan_WorksWithoutCorpus) {
   const ScratchFolder scratch;
-  const std::string config = LAZY_SOURCE_DIR "/configs/lazy-760m-30b.toml";
-  const Ended ended = run_lazy({config, "--dry-run", "--gpus", "64", "--mfu", "0.4"}, scratch.path());
+  const Ended ended = run_lazy({"--model", "lazy-760m", "--recipe", "30b", "--dry-run", "--gpus", "64", "--mfu", "0.4"},
+                               scratch.path());
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
   EXPECT_THAT(ended.output, Names({"corpus"}));
 }

@@ -1,10 +1,13 @@
-// Every file in configs/ must load, have the expected parameter counts, and train for the number of tokens in its name.
+// Every file in configs/ and every combination of a model with its recipe must load, have the expected parameter
+// counts, and train for the number of tokens in its name.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "core/config.h"
+#include "core/config_files.h"
+#include "support/error_of.h"
 #include "train/config.h"
 
 namespace lazy::train {
@@ -20,15 +23,37 @@ TrainConfig load(const fs::path& path) {
   return TrainConfig::load(path, complete);
 }
 
+const fs::path kRoot = LAZY_SOURCE_DIR "/configs";
+
+// The models of the paper's sizes with their recipes, by the name of the run: lazy-340m-15b-no-elastic.
+void add_paper_runs(std::map<std::string, TrainConfig>& out) {
+  const std::map<std::string, std::string> recipes{{"-340m", "15b"}, {"-760m", "30b"}};
+  for (const auto& entry : fs::directory_iterator(kRoot / "models")) {
+    const std::string model = entry.path().stem(), recipe = recipes.at(model.substr(model.rfind('-')));
+    std::vector<std::string> variants{""};
+    for (const std::string& variant : variants_of(entry.path())) variants.push_back("+" + variant);
+    for (const std::string& variant : variants) {
+      const std::string composed =
+          fmt::format("{0}/models/{1}.toml+{0}/recipes/{2}.toml{3}", kRoot.string(), model, recipe, variant);
+      out.emplace(config_name(composed), load(composed));
+    }
+  }
+}
+
 std::map<std::string, TrainConfig> shipped() {
   std::map<std::string, TrainConfig> out;
-  const fs::path root = LAZY_SOURCE_DIR "/configs";
+  const fs::path& root = kRoot;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
     if (entry.path().parent_path().filename() == "repro") continue;  // recipes of `lazy repro`
     // A protocol of training runs and its claims; tested in tests/repro.
     if (entry.path().filename() == "evidence.toml" || entry.path().filename() == "evidence-claims.toml") continue;
-    if (entry.path().extension() == ".toml") out.emplace(fs::relative(entry.path(), root).string(), load(entry.path()));
+    if (entry.path().extension() != ".toml") continue;
+    const std::string name = fs::relative(entry.path(), root);
+    out.emplace(name, load(entry.path()));
+    for (const std::string& variant : variants_of(entry.path()))
+      out.emplace(name + "+" + variant, load(entry.path().string() + "+" + variant));
   }
+  add_paper_runs(out);
   return out;
 }
 
@@ -55,7 +80,7 @@ TEST(ShippedConfigs, ParameterCounts_MatchSpecification) {
   for (const auto& [name, config] : shipped()) {
     SCOPED_TRACE(name);
     const ModelConfig& m = config.model;
-    if (contains(name, "compare-55m/")) continue;
+    if (contains(name, "compare-55m")) continue;
     if (!m.all_attention()) {
       const auto [small, large] = counts_of_mixers().at(lazy::name(m.mixer.type));
       EXPECT_EQ(fmt::format("{:.1f}", static_cast<double>(count_parameters(m).untied) / 1e6),
@@ -89,7 +114,7 @@ TEST(ShippedConfigs, ParameterCounts_MatchSpecification) {
 
 TEST(ShippedConfigs, Recipes_MatchThePaper) {
   for (const auto& [name, config] : shipped()) {
-    if (!contains(name, "recipes/") && !contains(name, "table2/") && !contains(name, "-15b") && !contains(name, "-30b"))
+    if (!contains(name, "recipes/") && !contains(name, "table2") && !contains(name, "-15b") && !contains(name, "-30b"))
       continue;
     if (name == "recipes/paper.toml") continue;
     SCOPED_TRACE(name);
@@ -112,27 +137,27 @@ TEST(ShippedConfigs, Recipes_MatchThePaper) {
 
 TEST(ShippedConfigs, SinkConfigs_DifferOnlyInAttention) {
   const auto all = shipped();
-  const auto base = all.at("sink-55m-softmax.toml");
+  const auto base = all.at("sink-55m.toml+softmax");
   EXPECT_EQ(base.tokens_per_step(), 131072);
   EXPECT_NEAR(static_cast<double>(base.steps * base.tokens_per_step()), 200e6, 131072);
   EXPECT_NEAR(static_cast<double>(count_parameters(base.model).total), 55e6, 0.5e6);
   EXPECT_TRUE(base.model.is_plain_llama());
   EXPECT_TRUE(base.sequences.bos_per_sequence && base.sequences.eos_per_document && !base.sequences.bos_per_document);
   for (const char* name : {"lazy", "no-positional", "no-elastic"}) {
-    const TrainConfig& config = all.at(fmt::format("sink-55m-{}.toml", name));
+    const TrainConfig& config = all.at(fmt::format("sink-55m.toml+{}", name));
     EXPECT_EQ(config.settings(), base.settings()) << name;  // [data], [optimizer], [lr_scheduler], [training]
   }
-  EXPECT_EQ(all.at("sink-55m-lazy.toml").model.kind(), "lazy");
-  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.attention.normalizer, Normalizer::elastic);
-  EXPECT_EQ(all.at("sink-55m-no-positional.toml").model.attention.distance_bias_window, 0);
-  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.attention.normalizer, Normalizer::softmax);
-  EXPECT_EQ(all.at("sink-55m-no-elastic.toml").model.attention.distance_bias_window, 512);
+  EXPECT_EQ(all.at("sink-55m.toml+lazy").model.kind(), "lazy");
+  EXPECT_EQ(all.at("sink-55m.toml+no-positional").model.attention.normalizer, Normalizer::elastic);
+  EXPECT_EQ(all.at("sink-55m.toml+no-positional").model.attention.distance_bias_window, 0);
+  EXPECT_EQ(all.at("sink-55m.toml+no-elastic").model.attention.normalizer, Normalizer::softmax);
+  EXPECT_EQ(all.at("sink-55m.toml+no-elastic").model.attention.distance_bias_window, 512);
 }
 
 TEST(ShippedConfigs, Comparison55M_ModelsHaveEqualSize) {
   int compared = 0;
   for (const auto& [name, config] : shipped()) {
-    if (!contains(name, "compare-55m/") || contains(name, "recipe")) continue;
+    if (!contains(name, "compare-55m.toml+")) continue;
     EXPECT_NEAR(static_cast<double>(count_parameters(config.model).total) / 1e6, 55, 0.03 * 55) << name;
     ++compared;
   }
@@ -143,12 +168,77 @@ TEST(ShippedConfigs, OutputFolders_AreUnique) {
   std::map<std::string, std::string> folders;
   for (const auto& [name, config] : shipped()) {
     if (!contains(config.toml, "output") || config.output.parent_path().filename() != "runs") continue;
-    if (name == "demo.toml" || contains(name, "recipe") || contains(name, "models/") || name == "sink-55m.toml")
-      continue;
+    if (contains(name, "recipe") || contains(name, "models/")) continue;
+    if (contains(name, "h200-smoke.toml+")) continue;  // variants of the model that it extends
     const auto [found, fresh] = folders.emplace(config.output.string(), name);
     EXPECT_TRUE(fresh) << name << " and " << found->second << " train in " << config.output;
   }
   EXPECT_FALSE(folders.empty());
+}
+
+// What replaces each shipped configuration that has been removed, and the folder of its run.
+struct Removed {
+  std::string path, use, output;
+};
+
+std::vector<Removed> removed_configs() {
+  std::vector<Removed> out;
+  const auto paper = [&](const std::string& model, const std::string& variant) {
+    for (const auto& [size, recipe] : {std::pair{"340m", "15b"}, std::pair{"760m", "30b"}}) {
+      const std::string name = fmt::format("{}-{}-{}{}", model, size, recipe, variant.empty() ? "" : "-" + variant);
+      out.push_back({name,
+                     fmt::format("models/{}-{}.toml+recipes/{}.toml{}", model, size, recipe,
+                                 variant.empty() ? "" : "+" + variant),
+                     name});
+    }
+  };
+  for (const char* model :
+       {"lazy", "transformer", "sigmoid", "softmax-sink", "retnet", "mamba2", "deltanet", "gated-deltanet",
+        "ttt-linear", "ttt-mlp", "titans-lmm", "titans-mac", "titans-mag", "titans-mal"}) {
+    paper(model, "");
+  }
+  for (const char* variant : {"no-elastic", "no-positional", "rope10k"}) paper("lazy", variant);
+  paper("transformer", "rope150k");
+  const auto variants = [&](const std::string& file, const std::string& path, const std::string& output,
+                            const std::vector<std::string>& names) {
+    for (const std::string& name : names) out.push_back({path + name, file + "+" + name, output + name});
+  };
+  const std::vector<std::string> normalizers{"sparsemax",      "entmax15",         "elastic",
+                                             "elastic-from-0", "elastic-constant", "elastic-fixed"};
+  variants("sink-55m.toml", "sink-55m-", "sink-55m-", {"softmax", "lazy", "no-positional", "no-elastic", "gpt2"});
+  variants("demo.toml", "demo-", "../build/demo/", {"lazy", "softmax"});
+  variants("table2.toml", "table2/", "table2-", {"softmax"});
+  variants("table2.toml", "table2/", "table2-", normalizers);
+  variants("compare-55m.toml", "compare-55m/", "compare-55m/",
+           {"transformer", "lazy", "retnet", "mamba2", "deltanet", "gated-deltanet", "ttt-linear", "ttt-mlp",
+            "titans-lmm", "titans-mac", "titans-mag", "titans-mal", "sigmoid", "softmax-sink"});
+  variants("compare-55m.toml", "compare-55m/", "compare-55m/", normalizers);
+  out.push_back({"compare-55m/recipe", "compare-55m.toml", "compare-55m"});
+  return out;
+}
+
+// Returns the composed configuration with the folder of configs/ before each file.
+std::string in_root(const std::string& composed) {
+  std::string out;
+  for (const std::string& part : config_parts(composed))
+    out += (out.empty() ? "" : "+") + (is_config_file(part) ? (kRoot / part).string() : part);
+  return out;
+}
+
+TEST(ShippedConfigs, RemovedConfigs_AreReplacedWithTheSameOutput) {
+  for (const Removed& old : removed_configs()) {
+    SCOPED_TRACE(old.path);
+    const TrainConfig config = load(in_root(old.use));
+    const fs::path runs = config.output.string().starts_with(kRoot.parent_path().string())
+                              ? kRoot.parent_path() / "runs"
+                              : fs::absolute("runs");
+    EXPECT_EQ(config.output, (runs / old.output).lexically_normal());
+    const std::string error = error_of([&] { Config::load(kRoot / (old.path + ".toml")); });
+    std::vector<std::string> words;
+    for (const std::string& part : config_parts(old.use))
+      words.push_back(is_config_file(part) ? fs::path(part).stem().string() : "+" + part);
+    for (const std::string& word : words) EXPECT_TRUE(contains(error, word.c_str())) << error;
+  }
 }
 
 }  // namespace

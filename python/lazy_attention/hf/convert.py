@@ -30,10 +30,10 @@ def make_lazy(
     LazyLlamaForCausalLM), which only support ``attn_implementation="lazy"``. Rotary positions, sliding windows,
     soft-capping and query/key norms are unchanged.
 
-    With the defaults (tau = 0 and a zero bias), a pretrained model computes the same outputs as before. docs/python.md
-    shows how to anneal tau to -1, the paper's initial value, during training. To train from random weights, pass
-    ``tau=-1.0`` and the paper's ``distance_bias_std=1e-3``. With ``tau_trainable=False``, tau is a buffer with the same
-    name instead of a parameter.
+    With the defaults (tau = 0 and a zero bias), a pretrained model computes the same outputs as before.
+    docs/guides/python.md shows how to anneal tau to -1, the paper's initial value, during training. To train from
+    random weights, pass ``tau=-1.0`` and the paper's ``distance_bias_std=1e-3``. With ``tau_trainable=False``, tau is a
+    buffer with the same name instead of a parameter.
 
     A second call with the same arguments changes nothing, so that trained parameters are never overwritten
     silently. A second call with different arguments raises ValueError. In both cases, ``reset=True`` replaces the

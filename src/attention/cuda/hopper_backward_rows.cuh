@@ -1,7 +1,7 @@
 // First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
 // of each row and the sums for its gradient. While a warpgroup adds one tile of keys, the products of its next tile are
 // in flight. Softmax is processed as elastic with an offset of zero; it uses this kernel only if fp32 gradients
-// (distance bias, sink) are required.
+// (distance bias, sink) are required or for at most 256 keys.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 

@@ -251,7 +251,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
       if (!fs::exists(path / name)) continue;
       fail("tokenizer",
            "{}: expected vocab.txt in the same folder, found only a pickle, which may run arbitrary code: "
-           "docs/models.md shows a command that lists its words",
+           "docs/guides/models.md shows a command that lists its words",
            (path / name).string());
     }
     fail("tokenizer",

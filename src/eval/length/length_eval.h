@@ -1,5 +1,5 @@
 // `lazy eval --lengths`: language modeling and retrieval tasks over several context lengths, for several models and
-// model variants. The result is one JSON value (described in docs/length.md) from which tables and reports are
+// model variants. The result is one JSON value (described in docs/guides/length.md) from which tables and reports are
 // generated.
 #pragma once
 #include <cstdint>

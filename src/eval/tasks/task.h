@@ -1,6 +1,6 @@
 // The definition of a benchmark: the files with its documents, the templates of its prompts, and its metrics.
 // Definitions are read from TOML files. src/eval/tasks/*.toml are compiled into the program, and --tasks FILE.toml adds
-// a file. The format is described in docs/evaluation.md.
+// a file. The format is described in docs/guides/evaluation.md.
 #pragma once
 #include <cstdint>
 #include <filesystem>

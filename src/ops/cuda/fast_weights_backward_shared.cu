@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };
     fetch<kT, kThreads, kDim, kRow>(B, at.tokens(p.g), kDim);
     {
-      Piece<Token, kWarps> k, q;
+      RowPiece<Token, kWarps> k, q;
       k.read(block, p.k, chunk);
       q.read(block, p.q, chunk);
       if (threadIdx.x < kT) factors.set(*block.token<const float>(p.rate, chunk * kT + threadIdx.x));

@@ -39,7 +39,7 @@ struct alignas(8) Two<float> {
 
 // The rows of a chunk that a warp processes; each lane has two elements of a row.
 template <int WARPS>
-struct OwnRows {
+struct WarpRows {
   static constexpr int kRows = kT / WARPS;
   __device__ static int row(int m) { return kRows * warp() + m; }
   __device__ static float* at(float* tile, int m) { return tile + row(m) * kRow + 2 * lane(); }
@@ -54,7 +54,7 @@ template <typename T, int WARPS>
 class OwnRows {
  public:
   __device__ void read(const Block& block, const TttTokens& x, int64_t chunk) {
-    OwnRows<WARPS>::each([&](int m) { rows_[m] = *place(block, x, chunk, m); });
+    WarpRows<WARPS>::each([&](int m) { rows_[m] = *place(block, x, chunk, m); });
   }
   __device__ float2 operator[](int m) const { return rows_[m].get(); }
   __device__ static void write(const Block& block, const TttTokens& x, int64_t chunk, int m, float2 value) {
@@ -63,9 +63,9 @@ class OwnRows {
 
  private:
   __device__ static Two<T>* place(const Block& block, const TttTokens& x, int64_t chunk, int m) {
-    return reinterpret_cast<Two<T>*>(block.token<T>(x, chunk * kT + OwnRows<WARPS>::row(m)) + 2 * lane());
+    return reinterpret_cast<Two<T>*>(block.token<T>(x, chunk * kT + WarpRows<WARPS>::row(m)) + 2 * lane());
   }
-  Two<T> rows_[OwnRows<WARPS>::kRows];
+  Two<T> rows_[WarpRows<WARPS>::kRows];
 };
 
 // A thread's adjacent elements of the rows of its warp, loaded from global memory to registers and later stored to a

@@ -13,7 +13,7 @@ constexpr int kState = kDim + 4;          // column stride of a state in shared 
 using State = Share<kWarps, kDim, kDim>;  // the row index of the share is the column of the state, and vice versa
 using Outputs = Share<kWarps, kT, kDim>;
 using Square = Share<kWarps, kT, kT>;
-using Rows4 = OwnRows<kWarps>;
+using Rows4 = WarpRows<kWarps>;
 
 constexpr int kForwardFloats = 4 * kTile + kT * kSquare + kDim + Factors::kFloats;
 constexpr int kBackwardFloats =

@@ -244,12 +244,13 @@ std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol
 
   const ByLayer& layers = claims.by_layer;
   if (!layers.measures.empty()) {
-    page += "\n## By layer\n\n" +
-            wrapped(fmt::format("Mean over the cells of block {}; one curve per seed for which all cells are recorded. "
-                                "Orange: {}. Blue: {}. For states and residual, index 0 is before the first layer; for "
-                                "weights, index 0 is the first layer. [repro.md](../repro.md) defines the measures.",
-                                layers.block, fmt::join(layers.over, ", "), fmt::join(layers.under, ", "))) +
-            "\n";
+    page +=
+        "\n## By layer\n\n" +
+        wrapped(fmt::format("Mean over the cells of block {}; one curve per seed for which all cells are recorded. "
+                            "Orange: {}. Blue: {}. For states and residual, index 0 is before the first layer; for "
+                            "weights, index 0 is the first layer. [repro.md](../guides/repro.md) defines the measures.",
+                            layers.block, fmt::join(layers.over, ", "), fmt::join(layers.under, ", "))) +
+        "\n";
     add_figures("by-layer");
   }
 

@@ -58,8 +58,8 @@ std::vector<std::vector<double>> nested_rows(const at::Tensor& tensor) {
 
 std::vector<double> values_of(const at::Tensor& tensor) { return nested_rows(tensor.reshape({1, -1})).front(); }
 
-Json part_json(const std::vector<sinks::ResidualStatistics::Place>& places,
-               sinks::ResidualStatistics::Part sinks::ResidualStatistics::Place::*part) {
+Json part_json(const std::vector<sinks::ResidualStatistics::PositionStatistics>& places,
+               sinks::ResidualStatistics::ResidualMoments sinks::ResidualStatistics::PositionStatistics::*part) {
   std::vector<double> kurtosis, rms, largest;
   for (const auto& place : places) {
     kurtosis.push_back((place.*part).kurtosis);
@@ -175,8 +175,8 @@ Json probe_measures(LanguageModel& model, const Samples& samples, int64_t collap
   return {{"places", "before each layer, after the last; collapse: also after the last norm"},
           {"collapse", collapse_samples > 0 ? collapse_json(collapse) : Json()},
           {"residual",
-           {{"first_position", part_json(places, &sinks::ResidualStatistics::Place::first)},
-            {"other_positions", part_json(places, &sinks::ResidualStatistics::Place::others)}}},
+           {{"first_position", part_json(places, &sinks::ResidualStatistics::PositionStatistics::first)},
+            {"other_positions", part_json(places, &sinks::ResidualStatistics::PositionStatistics::others)}}},
           {"keys", keys_json(weights.result())}};
 }
 

@@ -22,7 +22,7 @@ constexpr std::string_view kUseEcho = "use echo with logprobs in /v1/completions
 
 }  // namespace
 
-// docs/serve.md lists the same fields; a test compares both lists.
+// docs/guides/serve.md lists the same fields; a test compares both lists.
 const std::vector<UnsupportedField>& unsupported_fields() {
   static const std::vector<UnsupportedField> all = {
       // Tool calls

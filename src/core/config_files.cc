@@ -1,0 +1,171 @@
+#include "core/config_files.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/known_names.h"
+#include "core/text.h"
+
+namespace lazy {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kExtension = ".toml";
+constexpr std::string_view kSharedFile = "recipe";  // what the models of a removed folder extended
+constexpr int kMaxParents = 3;  // of the program's folder, which is build/ or build/tests/ in a source tree
+
+const char* folder_of(ShippedKind kind) { return kind == ShippedKind::model ? "models" : "recipes"; }
+
+// Returns the folder configs/, or "" if there is none.
+fs::path shipped_folder() {
+  std::error_code error;
+  std::vector<fs::path> candidates{"configs"};
+  fs::path folder = fs::read_symlink("/proc/self/exe", error);
+  for (int level = 0; !error && level < kMaxParents; ++level) {
+    folder = folder.parent_path();
+    candidates.push_back(folder / "configs");
+  }
+  for (const fs::path& candidate : candidates) {
+    if (fs::is_directory(candidate / "models", error) && fs::is_directory(candidate / "recipes", error))
+      return candidate;
+  }
+  return {};
+}
+
+// Returns the file of a model or recipe that is given as a name or a path. `argument`: --model, for messages.
+std::string file_of(ShippedKind kind, const std::string& part, const std::string& argument) {
+  if (is_config_file(part)) return part;
+  const std::vector<std::string> names = shipped_names(kind);
+  if (names.empty()) {
+    fail("config", "{}: expected a file, because the folder configs/{} was not found; found '{}'", argument,
+         folder_of(kind), part);
+  }
+  if (!contains(names, part))
+    fail_unknown("config", argument, part, names,
+                 kind == ShippedKind::model ? "a file or a model" : "a file or a recipe");
+  return shipped_folder() / folder_of(kind) / (part + std::string(kExtension));
+}
+
+// Splits NAME[+VARIANT...] or FILE[+VARIANT...].
+std::vector<std::string> named_parts(const std::string& text) {
+  return text.find(kExtension) == std::string::npos && !fs::exists(text) ? split(text, '+') : config_parts(text);
+}
+
+std::string join(const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, "+")); }
+
+// "lazy-340m-15b-no-elastic" as a model, a recipe and optionally a variant.
+std::string as_model_and_recipe(const std::string& stem, const fs::path& configs, bool extended) {
+  for (const std::string& model : shipped_names(ShippedKind::model)) {
+    if (!stem.starts_with(model + "-")) continue;
+    const std::string rest = stem.substr(model.size() + 1);
+    for (const std::string& recipe : shipped_names(ShippedKind::recipe)) {
+      if (rest != recipe && !rest.starts_with(recipe + "-")) continue;
+      const std::string variant = rest == recipe ? "" : rest.substr(recipe.size() + 1);
+      if (!variant.empty() && !contains(variants_of(configs / "models" / (model + std::string(kExtension))), variant))
+        continue;
+      const std::string plus = variant.empty() ? "" : "+" + variant;
+      if (extended) return fmt::format("use \"models/{}.toml+recipes/{}.toml{}\"", model, recipe, plus);
+      return fmt::format("use lazy train --model {0}{2} --recipe {1}, or {0}+{1}{2} with other commands", model, recipe,
+                         plus);
+    }
+  }
+  return "";
+}
+
+// The file NAME.toml of `folder`, or else of `configs`, that has the variant; "" if there is none. An empty variant
+// means the file alone.
+std::string as_variant(const fs::path& folder, const fs::path& configs, const std::string& name,
+                       const std::string& variant) {
+  for (const fs::path& place : {folder, configs}) {
+    const fs::path file = place / (name + std::string(kExtension));
+    if (!fs::is_regular_file(file)) continue;
+    if (variant.empty()) return "use " + file.string();
+    if (contains(variants_of(file), variant)) return fmt::format("use {}+{}", file.string(), variant);
+  }
+  return "";
+}
+
+}  // namespace
+
+bool is_config_file(const std::string& part) { return part.ends_with(kExtension); }
+
+std::vector<std::string> config_parts(const std::string& composed) {
+  const std::string boundary = std::string(kExtension) + "+";
+  if (composed.find(boundary) == std::string::npos || fs::exists(composed)) return {composed};
+  std::vector<std::string> parts;
+  std::string rest = composed;
+  while (true) {
+    // Only a path contains a slash, and its folders may contain '+'.
+    const size_t plus = rest.find('+');
+    const bool path = parts.empty() || rest.substr(0, plus).find('/') != std::string::npos;
+    const size_t file_end = rest.find(boundary);
+    const size_t end = !path ? plus : file_end == std::string::npos ? file_end : file_end + kExtension.size();
+    parts.push_back(rest.substr(0, end));
+    if (end == std::string::npos) return parts;
+    rest = rest.substr(end + 1);
+  }
+}
+
+std::string config_name(const fs::path& composed) {
+  std::vector<std::string> names = config_parts(composed.string());
+  for (std::string& part : names) {
+    if (is_config_file(part) || names.size() == 1) part = fs::path(part).stem().string();
+  }
+  return fmt::format("{}", fmt::join(names, "-"));
+}
+
+std::vector<std::string> shipped_names(ShippedKind kind) {
+  std::vector<std::string> names;
+  const fs::path folder = shipped_folder();
+  std::error_code error;  // no names if the folder cannot be read
+  for (const auto& entry : fs::directory_iterator(folder / folder_of(kind), error)) {
+    if (entry.path().extension() == kExtension) names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string compose_config(const std::string& model, const std::string& recipe) {
+  std::vector<std::string> parts = named_parts(model), recipes = named_parts(recipe);
+  parts[0] = file_of(ShippedKind::model, parts[0], "--model");
+  parts.insert(parts.begin() + 1, file_of(ShippedKind::recipe, recipes[0], "--recipe"));
+  parts.insert(parts.end(), recipes.begin() + 1, recipes.end());
+  return join(parts);
+}
+
+bool names_shipped_model(const std::string& argument) {
+  return !fs::exists(argument) && contains(shipped_names(ShippedKind::model), split(argument, '+')[0]);
+}
+
+std::string resolve_config(const std::string& argument) {
+  if (fs::exists(argument) || argument.find(kExtension) != std::string::npos) return argument;
+  std::vector<std::string> parts = split(argument, '+');
+  parts[0] = file_of(ShippedKind::model, parts[0], "configuration");
+  if (parts.size() > 1 && contains(shipped_names(ShippedKind::recipe), parts[1]))
+    parts[1] = file_of(ShippedKind::recipe, parts[1], "configuration");
+  return join(parts);
+}
+
+std::string replacement_of(const fs::path& path, bool extended) {
+  const fs::path folder = fs::absolute(path).lexically_normal().parent_path(), configs = shipped_folder();
+  const std::string stem = path.stem().string();
+  if (!is_config_file(path.string()) || configs.empty()) return "";
+  // configs/compare-55m/retnet.toml -> configs/compare-55m.toml+retnet
+  if (folder.parent_path().filename() == "configs") {
+    const std::string name = folder.filename();
+    return as_variant(path.parent_path().parent_path(), configs, name, stem == kSharedFile ? "" : stem);
+  }
+  if (folder.filename() != "configs") return "";
+  if (const std::string use = as_model_and_recipe(stem, configs, extended); !use.empty()) return use;
+  // configs/sink-55m-no-elastic.toml -> configs/sink-55m.toml+no-elastic
+  for (size_t dash = stem.find('-'); dash != std::string::npos; dash = stem.find('-', dash + 1)) {
+    const std::string use = as_variant(path.parent_path(), configs, stem.substr(0, dash), stem.substr(dash + 1));
+    if (!use.empty()) return use;
+  }
+  return "";
+}
+
+}  // namespace lazy
