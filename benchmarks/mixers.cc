@@ -33,7 +33,7 @@ std::map<std::string, std::string> shipped_models() {
   std::map<std::string, std::string> models;
   for (const auto& [path, text] : repro::embedded_configs()) {
     const std::string name(path);
-    const bool extends = text.find("\nextends") != text.npos;  // a normalizer of the twin, not a mixer
+    const bool extends = text.find("\nextends") != text.npos;  // the softmax model with another normalizer
     if (name.starts_with("models/") && name.ends_with("-340m.toml") && !extends)
       models[name.substr(7, name.size() - 17)] = text;
   }
