@@ -260,7 +260,7 @@ TEST(CompletionRequest, UnsupportedFields_AreRefusedUnlessTheyRequestTheDefault)
 
 // Every name is in the table of docs/guides/serve.md that says what happens to it.
 TEST(CompletionRequest, UnsupportedFields_AreDocumented) {
-  const std::string page = read_file(LAZY_SOURCE_DIR "/docs/serve.md");
+  const std::string page = read_file(LAZY_SOURCE_DIR "/docs/guides/serve.md");
   const auto names_after = [&](const std::string& heading) {
     std::set<std::string> names;
     const size_t begin = page.find(heading);

@@ -10,7 +10,7 @@ constexpr int kWarps = 8, kThreads = 32 * kWarps, kPiece = 8, kWidth = 32 * kPie
 
 // The elements of a row that a lane has: VECTORS times 8 elements.
 template <int VECTORS>
-struct NormRow {
+struct TttNormRow {
   static constexpr int kCount = VECTORS * kPiece;
   float x[kCount];
 
@@ -81,7 +81,7 @@ template <int VECTORS>
 __global__ void __launch_bounds__(kThreads) norm_forward(const __grid_constant__ TttNorm p) {
   const int64_t row = int64_t{blockIdx.x} * kWarps + warp();
   if (row >= p.rows) return;
-  NormRow<VECTORS> x, weight, bias;
+  TttNormRow<VECTORS> x, weight, bias;
   x.read(static_cast<const __nv_bfloat16*>(p.x) + row * p.dim);
   weight.read(p.weight);
   bias.read(p.bias);
@@ -94,10 +94,10 @@ __global__ void __launch_bounds__(kThreads) norm_forward(const __grid_constant__
 template <int VECTORS>
 __global__ void __launch_bounds__(kThreads) norm_backward(const __grid_constant__ TttNorm p) {
   extern __shared__ __align__(128) float memory[];
-  NormRow<VECTORS> by_weight{}, by_bias{}, weight;
+  TttNormRow<VECTORS> by_weight{}, by_bias{}, weight;
   weight.read(p.weight);
   for (int64_t row = int64_t{blockIdx.x} * kWarps + warp(); row < p.rows; row += int64_t{gridDim.x} * kWarps) {
-    NormRow<VECTORS> n, d;
+    TttNormRow<VECTORS> n, d;
     n.read(static_cast<const __nv_bfloat16*>(p.x) + row * p.dim);
     d.read(static_cast<const __nv_bfloat16*>(p.d_y) + row * p.dim);
     const float factor = n.normalize(p.eps);
