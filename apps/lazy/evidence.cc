@@ -90,11 +90,13 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
       .group(group);
   command
       .add_flag("--split", a.split,
-                "With --seconds: start the first run that does not fit, stop it in time, and resume it the next time")
+                "With --seconds: also start the first run that would exceed the time, stop it at the limit, and resume "
+                "it in the next call")
       .group(group);
   command
       .add_option("--records", a.records,
-                  "Folder of the records; recipes use these records instead of training and measuring again")
+                  "Folder of the records (one JSON file with the measurements of each run); recipes use these records "
+                  "instead of training and measuring again")
       .show_default()
       .group(group);
   command

@@ -109,9 +109,8 @@ Corpus prepare(const InitArguments& o) {
                               2 * text.code_bytes > text.bytes ? "source code" : "text", describe(text)),
                   !o.from.empty() ? "Tokenizer: the model's."
                   : prepare.train_pieces
-                      ? fmt::format("Tokenizer: BPE with {} tokens, trained on this text; a token occurs about a "
-                                    "hundred "
-                                    "times.",
+                      ? fmt::format("Tokenizer: BPE with {} tokens, trained on this text; the vocabulary size is "
+                                    "chosen so that a token occurs about a hundred times on average.",
                                     prepare.train_pieces)
                       : "Tokenizer: bytes; the text is too small to train a tokenizer."};
   corpus.command = "lazy data prepare";

@@ -95,11 +95,11 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
     std::string list;
     for (const int size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
     return the_kernel + " supports head sizes " + list + " with " + normalizer.name +
-           ", equal for keys and values, received " + std::to_string(p.head_dim) + " and " +
+           " (the same for keys and values), received " + std::to_string(p.head_dim) + " and " +
            std::to_string(p.value_dim);
   }
   if (p.softcap > 0 && (kernel == CudaKernel::hopper || normalizer.family != NormalizerFamily::exponential)) {
-    return the_kernel + " does not support a softcap with " + normalizer.name + ", received " +
+    return the_kernel + " does not support logit softcapping with " + normalizer.name + ", received softcap " +
            std::to_string(p.softcap);
   }
   if (kernel == CudaKernel::hopper) {
@@ -175,9 +175,9 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
   // The kernels count blocks and rows with 32-bit integers.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);
   if (rows * (static_cast<double>(cache.keys) / 32 + 2) >= 0x1p31) {
-    return "decode on CUDA supports fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
-           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
-           std::to_string(cache.keys) + " keys";
+    return "decode on CUDA supports fewer than 2^36 (query row, key) pairs, received " + std::to_string(p.batch) +
+           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) +
+           " query rows and up to " + std::to_string(cache.keys) + " keys";
   }
   switch (kernel) {
     case CudaKernel::automatic:

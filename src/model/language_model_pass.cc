@@ -215,7 +215,7 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
                                                        const std::function<void(double)>& step) {
   const at::NoGradGuard no_grad;
   if (options.cache || options.packed || options.rows.defined())
-    fail("model", "forward_each: a cache, packed sequences and rows are not supported");
+    fail("model", "forward_each: the options cache, packed and rows are not supported");
   return impl_->run(batches, options, step);
 }
 

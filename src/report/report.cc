@@ -115,9 +115,9 @@ Headline headline(const std::vector<RunData>& runs) {
     const std::string after = budget(runs);
     const std::string start = after.empty() ? "Lazy Attention" : after + ", Lazy Attention";
     if (std::fabs(gap) < 0.5 / scale) {
-      sentence(fmt::format("{} and its softmax twin are equal to the printed digits", start));
+      sentence(fmt::format("{} and the compared softmax model have the same loss to the printed digits", start));
     } else {
-      sentence(fmt::format("{} is {} {} {} than its softmax twin on held-out text ({} %)", start,
+      sentence(fmt::format("{} is {} {} {} than the compared softmax model on held-out text ({} %)", start,
                            fixed(std::fabs(gap), quality->digits), quality->unit, gap < 0 ? "better" : "worse",
                            fixed(100 * std::fabs(gap) / value(1), 1)));
       if (gap < 0 && runs[0].tokens > 0 && runs[0].tokens < kEarlyTokens) sentence(kHeadStart);

@@ -40,7 +40,7 @@ std::string memory_text(const Json& memory, double capacity) {
   std::string text = fmt::format("{:<30}", "memory of each GPU");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", mode);
   text += "\n" + rows(memory, "state") + rows(memory, "activations");
-  text += "  the larger of these parts\n" + rows(memory, "passing");
+  text += "  the larger of the following parts\n" + rows(memory, "passing");
   text += fmt::format("  {:<28}", "peak");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
   text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));

@@ -81,7 +81,9 @@ def test_every_peer_produces_a_row(tmp_path):
 
 @pytest.mark.data
 def test_titans_pytorch_peer_matches_our_model(monkeypatch):
-    pytest.importorskip("titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5")
+    pytest.importorskip(
+        "titans_pytorch", reason="titans-pytorch is not installed (the test was written for version 0.5.5)"
+    )
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import learner_peers
 

@@ -200,8 +200,9 @@ class LazyFamilyModel(LazyPreTrained):
         """
         if getattr(self, "_hf_peft_config_loaded", False) and not self.name_or_path:
             raise ValueError(
-                f"save_pretrained: expected a {type(self).__name__} without adapters, which would name the model "
-                "before make_lazy as their base: merge them, or save the model and add them after from_pretrained"
+                f"save_pretrained: expected a {type(self).__name__} without adapters, because they would name the "
+                "model before make_lazy as their base model: merge the adapters, or save the model without them and "
+                "add them after from_pretrained"
             )
         super().save_pretrained(save_directory, *args, **kwargs)
 

@@ -171,7 +171,7 @@ void check_mixer(const ModelConfig& m) {
          m.num_layers);
   }
   if (m.attention.window > 0 && !m.attends())
-    fail("model", "window_size: expected -1, {} does not use a window, found {}", name(m.mixer.type),
+    fail("model", "window_size: expected -1, because {} does not use a window, found {}", name(m.mixer.type),
          m.attention.window);
   kind.check(m);
 }

@@ -57,8 +57,8 @@ std::string draw_delta(const Json& values, int) {
   return report::figure(
       "<p class=\"legend\">" + report::swatch("curve s1", -1) + "the first position &nbsp; " +
           report::swatch("curve s0", -1) + "all other positions</p><div class=\"multiples\">" + panels + "</div>",
-      fmt::format("Distribution of Delta_j = gamma · x_j over {} texts, summed over heads and not divided by the "
-                  "square root of the head size.",
+      fmt::format("Distribution of Delta_j = gamma · x_j, the part of the score of key j that comes from the query "
+                  "bias, over {} texts. It is summed over heads and not divided by the square root of the head size.",
                   values.at("texts").get<int64_t>()));
 }
 
@@ -171,10 +171,10 @@ std::string draw_gamma(const Json& values, int) {
     map.values.emplace_back();
     for (const Json& top : largest) map.values.back().push_back(all.at(top.at("coordinate").get<size_t>()) / most);
   }
-  return report::figure(
-      report::draw(map) + report::draw_color_bar(1),
-      "Row: layer. Column: one of the ten coordinates of largest |EPE_1|, the largest first. Color: |gamma| "
-      "at this coordinate divided by the largest |gamma| of the layer, in percent.");
+  return report::figure(report::draw(map) + report::draw_color_bar(1),
+                        "Row: layer. Column: one of the ten coordinates at which the effective positional embedding "
+                        "EPE_1 is largest in absolute value, the largest first. Color: |gamma| at this coordinate "
+                        "divided by the largest |gamma| of the layer, in percent.");
 }
 
 namespace {
@@ -188,7 +188,7 @@ const char* words(sinks::EffectivePositions reading) {
 
 std::string vector_plot(const Json& first) {
   report::Plot plot;
-  plot.label = "Values of EPE_1 by coordinate";
+  plot.label = "Values of the effective positional embedding EPE_1 by coordinate";
   plot.x_label = "coordinate";
   plot.y_label = "EPE_1";
   plot.x_high = static_cast<double>(first.size() - 1);
@@ -239,11 +239,13 @@ std::string draw_positions(const Json& values, int) {
     const Json& v = values.at(sinks::name(reading));
     body += report::figure(
         vector_plot(v.at("first")),
-        fmt::format("EPE_1, read as {}. Norm {:.3g}; median of the other positions {:.3g}.", words(reading),
-                    v.at("norm_first").get<double>(), v.at("norm_others").get<double>()));
-    body +=
-        report::figure(cosine_plot(v.at("cosines")),
-                       fmt::format("Alignment of W_k EPE_j with b_Q, layer by layer; EPE read as {}.", words(reading)));
+        fmt::format("Effective positional embedding EPE_1, read as {}. Its norm is {:.3g}; the median norm of the "
+                    "other positions is {:.3g}.",
+                    words(reading), v.at("norm_first").get<double>(), v.at("norm_others").get<double>()));
+    body += report::figure(cosine_plot(v.at("cosines")),
+                           fmt::format("Cosine of W_k EPE_j and the query bias b_Q in each layer; EPE_j is the "
+                                       "effective positional embedding of position j, read as {}.",
+                                       words(reading)));
   }
   return body;
 }
