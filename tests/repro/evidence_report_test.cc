@@ -286,7 +286,7 @@ TEST_F(EvidenceReport, BlockWithUnmetCondition_IsNotTestable) {
         .at(0);
   };
   sinks(1, 0.004);
-  EXPECT_EQ(judged().verdict, Verdict::missing) << "one of two required seeds";
+  EXPECT_EQ(judged().verdict, Verdict::missing) << "only one of the two required seeds is recorded";
   sinks(2, 0.01);
   EXPECT_EQ(judged().verdict, Verdict::not_testable);
   EXPECT_THAT(judged().note, Names({"s", "0.70", "1.00"}));
@@ -433,13 +433,14 @@ TEST_F(EvidenceReport, Figures_ShowRecordedValues) {
   EXPECT_THAT(cells.svg, HasSubstr(">eb</text>")) << "a cell without records still has a row";
   EXPECT_THAT(cells.svg, Names({"0.005"}));
   EXPECT_EQ(count(cells.svg, "class=\"mark\""), 2);
-  EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "the interval of e";
+  EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "only cell e has an interval";
   record("E.e.seed1", 0, {{"snapshots", {{{"tokens", 1000}, {"v", 0.1}}, {{"tokens", 2000}, {"v", 0.2}}}}});
   ASSERT_EQ(figures().size(), 2u);
   EXPECT_EQ(figures()[1].file, "training-x.svg");
   const std::string training_svg = figures()[1].svg;
   const auto seeds = static_cast<int64_t>(protocol_.block("E").seeds.size());
-  EXPECT_EQ(count(training_svg, "class=\"mark\""), 2 + seeds) << "two snapshots, and the legend";
+  EXPECT_EQ(count(training_svg, "class=\"mark\""), 2 + seeds)
+      << "two marks for the snapshots and one mark per seed in the legend";
   EXPECT_THAT(training_svg, HasSubstr(">e</text>"));
 }
 
@@ -469,7 +470,7 @@ TEST_F(EvidenceReport, LayerCurves_NeedCompleteSeeds) {
   EXPECT_EQ(found->file, "layers-v-of-states.svg");
   size_t curves = 0;
   for (size_t at = 0; (at = found->svg.find("class=\"stroke\"", at)) != std::string::npos; ++at) ++curves;
-  EXPECT_EQ(curves, 3u + 2u) << "seed 2 has no record of eb; the legend has two curves";
+  EXPECT_EQ(curves, 3u + 2u) << "three curves, because seed 2 has no record of cell eb, and two curves in the legend";
   for (const char* name : {">e ", ">s "}) EXPECT_THAT(found->svg, HasSubstr(name));
   EXPECT_THAT(evidence_page(claims, protocol_, records, figures), HasSubstr("](layers-v-of-states.svg)"));
 }

@@ -153,7 +153,7 @@ TEST(Triggers, OnlySoftmax_NeedsASink) {
   int measured = 0;
   for (const Finding& f : find_recipe("toy-trigger").judge(conditions, Results(1, values)))
     measured += bool(f.estimate);
-  EXPECT_EQ(measured, 6) << "two claims for each of three heads";
+  EXPECT_EQ(measured, 6) << "two claims for each of three kinds of heads";
   EXPECT_NE(draw_picture("toy-trigger", Results(1, values), {}).find("<section id=\"triggers\">"), std::string::npos);
   EXPECT_THAT(error_of([&] { run("soft", false); }), Names({"trigger", "relu", "soft"}));
 }
@@ -164,7 +164,8 @@ TEST_F(Studies, Delta_SumsOverHeads) {
   for (const Json& layer : values.at("by_layer")) {
     double heads = 0;
     for (const Json& v : layer.at("first_by_head")) heads += v.get<double>();
-    EXPECT_NEAR(heads, mean_of(layer.at("first").get<std::vector<double>>()), 1e-9) << "the sum over heads";
+    EXPECT_NEAR(heads, mean_of(layer.at("first").get<std::vector<double>>()), 1e-9)
+        << "`first` must be the sum over heads";
     double counted = 0;
     for (const Json& n : layer.at("histogram").at("others")) counted += n.get<double>();
     EXPECT_EQ(counted, 9 * 31);
@@ -359,8 +360,8 @@ TEST(Toys, ShortTraining_LowersTheLoss) {
   const Json values = run_experiment({settings, "cpu", false});
   ASSERT_EQ(values.at("snapshots").size(), 3u);
   const auto loss = [&](size_t n) { return values.at("snapshots").at(n).at("loss").get<double>(); };
-  EXPECT_NEAR(loss(0), std::log(101.0), 0.02) << "nothing is learned yet";
-  EXPECT_LT(loss(2), 4.0) << "it has learned most of the frequencies";
+  EXPECT_NEAR(loss(0), std::log(101.0), 0.02) << "the untrained model predicts a uniform distribution";
+  EXPECT_LT(loss(2), 4.0) << "the model has learned most of the token frequencies";
   EXPECT_GT(loss(2), values.at("floor").get<double>() - 0.05);
   EXPECT_EQ(values.at("snapshots").at(0).at("maps").at(0).size(), 11u) << "BOS and ten tokens";
   EXPECT_EQ(values.at("received").size(), 101u);

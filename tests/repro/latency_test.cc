@@ -65,7 +65,7 @@ TEST_F(Latency, Variants_MatchTheirDefinitions) {
   EXPECT_TRUE(at::equal(hidden(all[3].model), hidden(twin)));
 
   const auto [scores, weights] = first_layer(all[0].model);
-  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "some keys are visible but not alive";
+  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "some visible keys have zero weight";
   for (const size_t n : {size_t{1}, size_t{2}}) {
     SCOPED_TRACE(all[n].name);
     const auto [same, softmax] = first_layer(all[n].model);
@@ -73,11 +73,13 @@ TEST_F(Latency, Variants_MatchTheirDefinitions) {
     EXPECT_TRUE(at::allclose(softmax, at::softmax(scores, -1), 1e-5, 1e-7));
   }
   EXPECT_EQ(all[1].name, kAllAlive);
-  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic) << "this variant computes the second pass";
+  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic)
+      << "this variant also computes the second pass of Elastic-Softmax";
   EXPECT_EQ(all[2].name, kOnePass);
   EXPECT_EQ(all[2].model.config().attention.normalizer, Normalizer::softmax);
   EXPECT_FALSE(all[2].model.tau(0).defined());
-  EXPECT_TRUE(at::allclose(hidden(all[1].model), hidden(all[2].model), 1e-4, 1e-5)) << "an offset of 0 adds nothing";
+  EXPECT_TRUE(at::allclose(hidden(all[1].model), hidden(all[2].model), 1e-4, 1e-5))
+      << "an offset of 0 does not change the weights";
   EXPECT_FALSE(at::allclose(hidden(all[0].model), hidden(all[2].model), 1e-2, 1e-2));
 }
 
@@ -227,7 +229,7 @@ TEST(LatencyRecipe, Claims_FollowFromTheTimes) {
   const char *tenth = "trained Lazy", *covers = "what sparsity gives back";
   EXPECT_EQ(verdict(105, 3, tenth), Verdict::reproduced);
   EXPECT_EQ(verdict(120, 3, tenth), Verdict::refuted);
-  EXPECT_EQ(verdict(105, 1, tenth), Verdict::open) << "a single training decides nothing";
+  EXPECT_EQ(verdict(105, 1, tenth), Verdict::open) << "a single training run does not decide the claim";
   EXPECT_EQ(verdict(105, 3, covers), Verdict::refuted);
   EXPECT_EQ(verdict(95, 3, covers), Verdict::reproduced);
 }

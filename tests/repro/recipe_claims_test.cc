@@ -156,7 +156,8 @@ Json mask_values(double first, double masked) {
 
 TEST(Recipes, Figure2a_DecidesWhichTokenIsTheSink) {
   const Recipe& recipe = find_recipe("fig2a");
-  EXPECT_EQ(recipe.plan(claims_at("small")).size(), 14u) << "seven positions with one model and one measurement each";
+  EXPECT_EQ(recipe.plan(claims_at("small")).size(), 14u)
+      << "the plan has seven positions, each with one model and one measurement";
   for (const Step& step : recipe.plan(claims_at("small"))) {
     if (step.id == "mask-at-17.mask") {
       EXPECT_EQ(step.settings.at("position"), 17);
@@ -257,7 +258,7 @@ TEST(Recipes, FurtherSeeds_AreCounted) {
   EXPECT_EQ(n(1), 1u);
   EXPECT_EQ(n(3), 3u);
   values.erase("lazy.seed2.learned");
-  EXPECT_EQ(n(4), 3u) << "only measured seeds count";
+  EXPECT_EQ(n(4), 3u) << "the estimate uses only seeds with a measurement";
   for (const Recipe& recipe : recipes()) {
     size_t one = 0, three = 0;
     for (const auto& [seeds, count] : {std::pair{1, &one}, {3, &three}}) {

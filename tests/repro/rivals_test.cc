@@ -102,7 +102,7 @@ TEST_F(Rivals, Recipe_RunsFromTrainingToPage) {
   }
   const auto chosen = choice(found);
   ASSERT_TRUE(chosen);
-  EXPECT_TRUE(chosen->table.rows.empty()) << "one seed of each model";
+  EXPECT_TRUE(chosen->table.rows.empty()) << "the table is empty because each model has only one seed";
   EXPECT_THAT(text, HasSubstr("\n## " + chosen->title + "\n"));
   size_t pictures = 0;
   for (const ResultTable& table : result_tables(found)) {

@@ -155,7 +155,7 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
     const int64_t hidden = kind.layers == 2 ? kind.hidden : 0;
     if (!ops::fast_weights_kernels(device, kind.chunk(), hidden, kind.memory) &&
         (kind.memory || !ops::ttt_kernels(device, hidden))) {
-      GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
+      GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); without a GPU, the emulator build runs these tests";
     }
   }
   static void expect_precision(const Rule& rule, int64_t begin) {
@@ -248,7 +248,8 @@ TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
   constexpr int64_t kTokens = 64, kHidden = 4 * kDim;
   const auto* const kernels =
       ops::fast_weights_kernels(ops::test::test_device().type(), kTokens, kHidden, /*momentum=*/true);
-  if (!kernels) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+  if (!kernels)
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); without a GPU, the emulator build runs this test";
   const auto kept = [&](int64_t H, bool tanh) {
     return kernels->kept_bytes({.T = kTokens, .H = H, .momentum = true, .tanh = tanh});
   };
@@ -265,7 +266,7 @@ TEST(MemoryKernels, ScaledGradients_AreBitwiseEqual) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
   if (!ops::fast_weights_kernels(device.type(), kind.chunk(), kind.hidden, kind.memory)) {
-    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); without a GPU, the emulator build runs this test";
   }
   const Rule rule = rule_of(kind, 1, kind.chunk());
   Tensors inputs;
@@ -311,8 +312,8 @@ INSTANTIATE_TEST_SUITE_P(
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",
               [](Tensors& x) { multiply(x[kValues], 3e3), multiply(x[kLast], 1e-2), multiply(x[kSteps], 1e-9); }},
-        Range{"grown_weights", [](Tensors& x) { multiply(x[kFirst], 100); }},
-        Range{"grown_weights_bounded_error",
+        Range{"large_weights_in_the_first_layer", [](Tensors& x) { multiply(x[kFirst], 100); }},
+        Range{"large_weights_in_both_layers_without_norm",
               [](Tensors& x) { multiply(x[kFirst], 30), multiply(x[kLast], 30); },
               {},
               false},
@@ -342,7 +343,7 @@ TEST_P(MemoryRanges, Kernels_MatchRecurrence) {
   const Range& range = GetParam();
   const Kind kind{"", 2, true, range.normalized, 4 * kDim};
   if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.hidden, kind.memory)) {
-    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); without a GPU, the emulator build runs these tests";
   }
   Rule rule = rule_of(kind, range.batch, range.length,
                       range.begins.empty() ? at::Tensor() : at::tensor(range.begins, at::kInt));
@@ -371,7 +372,7 @@ TEST(TttModel, Bf16Gradients_MatchFp32) {
     config.mixer = {.type = *kMixerTypes.find(mixer), .heads = 4};
     mixer_kind(config).infer_sizes(config);
     if (!ops::ttt_kernels(device.type(), config.mixer.type == MixerType::ttt_mlp ? 4 * kDim : 0)) {
-      GTEST_SKIP() << "needs a GPU, or the emulator";
+      GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda) or the emulator build";
     }
     for (const int64_t length : {48, 41}) {
       LanguageModel model(config, 3);
@@ -401,7 +402,8 @@ TEST(TttModel, Bf16Gradients_MatchFp32) {
 // results rounded to bf16.
 TEST(TttPostNorm, Bf16_MatchesLayerNorm) {
   for (const int64_t dim : {256, 512, 1024}) {
-    if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim)) GTEST_SKIP() << "needs a GPU, or the emulator";
+    if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim))
+      GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda) or the emulator build";
     at::manual_seed(dim);
     const Tensors inputs = {normal({3, 50, dim}, 2) + 1, 1 + normal({dim}, 0.2), normal({dim}, 0.2)};
     const auto by = [&](const auto& norm, at::ScalarType type) {
