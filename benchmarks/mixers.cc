@@ -92,7 +92,8 @@ class MeasureInputs {
   void train() {
     const at::Tensor loss = model_.loss(ids_, labels_);
     loss.backward();
-    if (!std::isfinite(loss.item<double>())) fail_run("bench mixers", "the loss is {}", loss.item<double>());
+    if (!std::isfinite(loss.item<double>()))
+      fail_run("bench mixers", "expected a finite loss, found {}", loss.item<double>());
     for (const auto& item : model_.parameters()) item.second.mutable_grad().reset();
   }
 

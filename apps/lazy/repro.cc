@@ -246,9 +246,10 @@ void repro(const ReproArguments& a) {
   if (a.recipe == "list") return list(a);
   if (a.recipe == "evidence") return evidence(a);
   if (a.evidence.list || a.evidence.seconds > 0 || !a.evidence.blocks.empty() || !a.evidence.protocol.empty())
-    lazy::fail("repro", "--list, --seconds, --block and --protocol belong to evidence, found recipe '{}'", a.recipe);
+    lazy::fail("repro", "--list, --seconds, --block and --protocol require `lazy repro evidence`, found recipe '{}'",
+               a.recipe);
   if (!a.evidence.claims.empty())
-    lazy::fail("repro", "--claims belongs to evidence --report, found recipe '{}'", a.recipe);
+    lazy::fail("repro", "--claims requires `lazy repro evidence --report`, found recipe '{}'", a.recipe);
   if (!a.evidence.page.empty() && (!a.report || a.recipe == "all"))
     lazy::fail("repro", "{}: a page requires --report with one recipe, found {}", a.evidence.page,
                a.report ? "all" : "no --report");

@@ -123,11 +123,11 @@ std::string plan_text(const Json& plan) {
   }
   text += data_text(plan["data"]);
   const Json& checkpoint = plan["checkpoint"];
-  text += fmt::format(
-      "checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
-      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
-      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "the size depends on their number",
-      bytes(checkpoint["model_bytes"]));
+  text +=
+      fmt::format("checkpoint  {} each; size of the {} that are kept: {}; model {}\n", bytes(checkpoint["bytes"]),
+                  checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
+                  checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "depends on their number",
+                  bytes(checkpoint["model_bytes"]));
   return text;
 }
 

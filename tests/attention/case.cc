@@ -18,7 +18,7 @@ std::string Shape::text() const {
     << " score scale " << score_scale << " softcap " << softcap
     << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
     << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed")
-    << (rounded_sums ? " with sums of rounded outputs" : "");
+    << (rounded_sums ? " with row sums of the rounded outputs" : "");
   return s.str();
 }
 

@@ -84,8 +84,9 @@ def compare(task, ours, theirs, changed):
     flags = sum(ours[key][1] != theirs[key][1] for key in same)
     greedy = sum(ours[key][1] == "True" for key in same)
     print(
-        f"  {task:<15} {len(same):>6} requests, {greedy:>4} greedy; at most {max(differences, default=0):.1e} apart, "
-        f"{beyond} beyond 1e-3; {flags} greedy flags differ; {len(ours) - len(same)} tokenized differently",
+        f"  {task:<15} {len(same):>6} requests, {greedy:>4} greedy; largest difference "
+        f"{max(differences, default=0):.1e}, {beyond} differences above 1e-3; "
+        f"{flags} greedy flags differ; {len(ours) - len(same)} requests tokenized differently",
         flush=True,
     )
     return beyond == 0 and flags == 0
