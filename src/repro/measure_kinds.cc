@@ -126,7 +126,7 @@ Numbers head_bias(const Json& values, const MeasureSpec& m) {
 }
 
 Numbers head_offset(const Json& values, const MeasureSpec& m) {
-  if (!values.contains("tau")) return {{}, "", "the model has no offsets"};
+  if (!values.contains("tau")) return {{}, "", "the model has no learned offsets (tau)"};
   const auto tau = values.at("tau").get<std::vector<Doubles>>();
   const auto [first, last] = layer_range(m, tau.size());
   return {over_heads(tau, first, last, [&m](double t) { return m.of_head == "size" ? std::abs(t) : t; }), "", ""};

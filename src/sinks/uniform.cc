@@ -46,7 +46,8 @@ HeadMatrix uniform_sink_ratios(const LanguageModel& model, int64_t length) {
   const AttentionConfig& attention = model.config().attention;
   HeadMatrix out;
   for (const int64_t window : layer_windows(model.config())) {
-    if (window > 0) fail("sinks", "uniform rows: expected attention without a sliding window, found one of {}", window);
+    if (window > 0)
+      fail("sinks", "uniform rows: expected attention without a sliding window, found a window of {} tokens", window);
     const at::Tensor tau = model.tau(static_cast<int64_t>(out.size()));
     const at::Tensor offsets = tau.defined() ? tau.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
     std::vector<double> heads;

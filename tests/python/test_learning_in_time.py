@@ -222,4 +222,4 @@ def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monke
         if gradient is not None:
             torch.testing.assert_close(mine, gradient, rtol=1e-8, atol=1e-9)
             compared += 1
-    assert compared == 3 + 3 * 2 + depth, "q, k, v, three gates with biases, the memory's weights"
+    assert compared == 3 + 3 * 2 + depth, "q, k, v, three gates with biases and the memory weights must be compared"

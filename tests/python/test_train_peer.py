@@ -108,4 +108,4 @@ def test_failed_row_is_reported(tmp_path):
     done = subprocess.run([*command, "cpu", "--no-compile", *shape.split()], capture_output=True, text=True)
     assert done.returncode == 1
     assert "/bin/false bench train a.toml" in done.stdout
-    assert "decoder, fp32 weights" in done.stdout, "the other rows are measured"
+    assert "decoder, fp32 weights" in done.stdout, "the other rows must still be measured"

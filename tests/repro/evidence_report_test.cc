@@ -177,7 +177,7 @@ TEST_F(EvidenceReport, RatioOfMeans_IsMissingUntilAllCellsAreRecorded) {
   seeds("e", {0.01});
   seeds("eb", {0.03});
   EXPECT_EQ(verdict(ratio).verdict, Verdict::missing);
-  EXPECT_NE(verdict(ratio).note, without_runs) << "one cell has no record";
+  EXPECT_NE(verdict(ratio).note, without_runs) << "one of the cells has no record";
   seeds("sb", {0.3});
   const ClaimVerdict v = verdict(ratio);
   EXPECT_NEAR(v.effect.value, 0.1, 1e-9);  // 0.02 / 0.2
@@ -222,7 +222,7 @@ TEST_F(EvidenceReport, SignCondition_UsesAnotherBlock) {
       "sign_block = \"E\"\nsign_over = [\"e\"]\nsign_under = [\"s\"]\n";
   for (const auto& [seed, coefficient] : {std::pair{1, -0.03}, std::pair{2, -0.04}, std::pair{3, -0.05}})
     design(seed, coefficient);
-  EXPECT_EQ(verdict(effect).verdict, Verdict::open) << "block E is not recorded";
+  EXPECT_EQ(verdict(effect).verdict, Verdict::open) << "block E has no records";
   record("E.s.seed1", 3);
   record("E.e.seed1", 2.99);
   record("E.s.seed2", 3);
@@ -244,7 +244,7 @@ TEST_F(EvidenceReport, Bound_NeedsNoUpwardSlope) {
     return Json{{"snapshots", {{{"tokens", 1000}, {"v", first}}, {{"tokens", 2000}, {"v", last}}}}};
   };
   seeds("e", {0.001, 0.002, 0.003});
-  EXPECT_EQ(verdict(bound).verdict, Verdict::open) << "block E is not recorded";
+  EXPECT_EQ(verdict(bound).verdict, Verdict::open) << "block E has no records";
   record("E.e.seed1", 0, snapshots(0.003, 0.002));
   record("E.e.seed2", 0, snapshots(0.002, 0.002));
   const ClaimVerdict v = verdict(bound);

@@ -80,7 +80,7 @@ TEST_F(Studies, Pages_HaveTheirFigures) {
     EXPECT_NE(html.find(fmt::format("<section id=\"{}\">", section)), std::string::npos) << recipe;
     for (const Finding& f : done.findings) {
       EXPECT_TRUE(f.estimate) << recipe << ": " << f.claim;
-      EXPECT_EQ(f.models, "model") << recipe << ": the default name of a --model";
+      EXPECT_EQ(f.models, "model") << recipe << ": the default name of a model passed by --model";
     }
   }
 }
@@ -111,7 +111,8 @@ TEST(Toys, Claims_AreJudgedOverSeeds) {
   };
   const Finding weight = about("with BOS: BOS receives more than an equal share");
   EXPECT_EQ(weight.verdict, Verdict::reproduced);
-  EXPECT_EQ(weight.estimate->by_unit.size(), 4u) << "at least four seeds, whatever --seeds says";
+  EXPECT_EQ(weight.estimate->by_unit.size(), 4u)
+      << "the experiment uses at least four seeds, even if --seeds is smaller";
   EXPECT_NEAR(weight.estimate->value, 0.315, 1e-12);
   EXPECT_EQ(about("lie nearer to BOS").verdict, Verdict::reproduced);
   EXPECT_NEAR(about("lie nearer to BOS").estimate->by_unit.at(0), (2.0 - 1.0) / 1.5, 1e-12);

@@ -180,7 +180,8 @@ TEST(Recipes, Figure2a_DecidesWhichTokenIsTheSink) {
             Verdict::reproduced);
   EXPECT_EQ(about(findings, "Mask@65: the first position receives more than an even share").verdict, Verdict::refuted);
   EXPECT_EQ(about(findings, "Mask@2: the fixed token, share of layers and heads").verdict, Verdict::not_testable);
-  EXPECT_EQ(about(findings, "Mask@9: the fixed token receives").verdict, Verdict::open) << "not measured";
+  EXPECT_EQ(about(findings, "Mask@9: the fixed token receives").verdict, Verdict::open)
+      << "this position was not measured";
   EXPECT_THAT(recipe.pictures(results), HasSubstr("Sink<sub>k</sub>"));
 }
 
@@ -388,7 +389,7 @@ TEST(Recipes, Figure9_ComparesRangesWithinOneWindow) {
   EXPECT_EQ(judged(100, 18).verdict, Verdict::reproduced);
   EXPECT_EQ(judged(100, 18).estimate->value, -81.5);
   EXPECT_EQ(judged(50, 100).verdict, Verdict::refuted);
-  EXPECT_EQ(judged(255, 18).estimate->value, -109) << "within the smaller window";
+  EXPECT_EQ(judged(255, 18).estimate->value, -109) << "ranges are compared within the smaller of the two windows";
   const Finding both = judged(255, 127);
   EXPECT_EQ(both.verdict, Verdict::not_testable);
 }

@@ -317,7 +317,7 @@ TEST_F(ReproRun, ComparisonInPieces_ResumesAfterKill) {
     }
     if (b.step.id.starts_with("learner.seed2")) {
       const Json overrides = a.record.at("inputs").at("trainings").at(0).at("overrides");
-      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "with a rate of 1e-9 the model does not learn";
+      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "with a learning rate of 1e-9 the model does not learn";
     }
   }
   const Results results = results_of(resumed);

@@ -134,7 +134,7 @@ def main():
     real = os.environ.get("LAZY_TEST_DATA")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("lazy", help="the lazy program")
-    p.add_argument("--model", help="model folder whose tokenizer transformers can load too")
+    p.add_argument("--model", help="model folder; transformers must be able to load its tokenizer")
     p.add_argument("--data", default=real or PARITY / "data")
     p.add_argument("--limit", type=int, default=int(os.environ.get("LAZY_SERVE_DOCUMENTS", "20")), help="documents")
     p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")
