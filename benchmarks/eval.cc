@@ -96,8 +96,8 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
                                             }});
   const auto count = static_cast<double>(windows.size());
   fmt::print(
-      "{}, {}, {}: {} questions with {} choices, {} tokens, {} of them computed, {} scored; largest difference of the "
-      "log-likelihoods {:.1e}\n\n",
+      "{}, {}, {}: {} questions with {} choices, {} tokens, of which {} are computed and {} are scored; largest "
+      "difference of the log-likelihoods {:.1e}\n\n",
       o.name, o.device, o.dtype, o.questions, o.choices, tokens, computed, scored, worst);
   fmt::print("| method | ms | requests/s | speed |\n|---|---:|---:|---:|\n");
   fmt::print("| padded rows, {} per batch, all logits | {:.0f} | {:.1f} | 1 |\n", o.batch, times[0],

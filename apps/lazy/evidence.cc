@@ -104,7 +104,9 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
       .group(group);
   command.add_option("--protocol", a.protocol, "Protocol file (default: the built-in configs/evidence.toml)")
       .group(group);
-  command.add_option("--claims", a.claims, "A file of claims for --report (default: configs/evidence-claims.toml)")
+  command
+      .add_option("--claims", a.claims,
+                  "File with the claims that --report tests (default: configs/evidence-claims.toml)")
       .group(group);
 }
 

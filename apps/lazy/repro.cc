@@ -136,8 +136,8 @@ void list(const ReproArguments& a) {
   recorded.domains = {{"any", ""}};  // a recipe about domains does not run without one
   Json all = Json::array();
   std::string table =
-      "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
-      "|\n|---|---|---|---|---|---|---|---|\n";
+      "| recipe | description | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, "
+      "one H200 |\n|---|---|---|---|---|---|---|---|\n";
   for (const Recipe& recipe : recipes()) {
     Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
     std::string cells = " – |";

@@ -30,7 +30,7 @@ void check_options(const PrepareOptions& options) {
     fail("data", "validation: expected a fraction in [0, 1), found {}", options.validation);
   }
   if (options.tokenizer.empty() == (options.train_pieces == 0)) {
-    fail("data", "expected either a tokenizer or a number of pieces to train one");
+    fail("data", "expected either a tokenizer or the number of pieces of a tokenizer to train");
   }
   if (options.shard_bytes < 1 << 10) fail("data", "shard size: expected at least 1 KiB, found {}", options.shard_bytes);
   if (fs::exists(options.output)) {

@@ -58,7 +58,8 @@ std::string weights_of(const RunData& run) {
   std::string text = fmt::format("puts {} % of its weight on the first token", percent(m.sink_ratio));
   if (std::fabs(m.released_mass) > 5e-4) text += fmt::format(", releases {} %", percent(m.released_mass));
   if (m.alive_fraction < 0.9995)
-    text += fmt::format(" and has {} % of the visible pairs alive", percent(m.alive_fraction));
+    text +=
+        fmt::format(" and gives a nonzero weight to {} % of the visible (query, key) pairs", percent(m.alive_fraction));
   return text;
 }
 
