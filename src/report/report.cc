@@ -81,8 +81,7 @@ constexpr double kEarlyTokens = 200e6;
 // The head start measured in docs/results/evidence: block B, three seeds.
 constexpr const char* kHeadStart =
     "Such an early lead may be a head start: with 55M parameters, a lead of 0.26 nats after 50M tokens (0.15 to 0.37, "
-    "three "
-    "seeds) had shrunk to 0.03 after 200M tokens (0.00 to 0.06)";
+    "three seeds) had shrunk to 0.03 after 200M tokens (0.00 to 0.06)";
 
 }  // namespace
 
@@ -164,8 +163,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section(
       "weights", "Distribution of attention weight",
       "Softmax weights add up to one, so a head that has nothing to attend to must still put its weight somewhere, "
-      "often on the first "
-      "token: an attention sink. With Elastic-Softmax a head can put weight on no key.",
+      "often on the first token: an attention sink. With Elastic-Softmax a head can put weight on no key.",
       weight_pictures(runs));
   body += section("layers", "Layer by layer", "", layer_curves(runs));
   body += section("offsets", "Learned offsets", "", learned_offsets(runs));

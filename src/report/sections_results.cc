@@ -116,8 +116,7 @@ std::string result_table(const std::vector<RunData>& runs) {
   }
   return figure(to_html(table),
                 "The best loss is bold; for the other measures no direction is better. Shares are means over samples, "
-                "layers, heads and "
-                "queries; density, sink ratio and released mass add up to 100\u2009%." +
+                "layers, heads and queries; density, sink ratio and released mass add up to 100\u2009%." +
                     (sources.empty() ? "" : " Loss from " + sources + ".") + speed_note(runs));
 }
 

@@ -135,8 +135,7 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model",
            "{}: {}: used only by attention, and no layer of this {} model uses attention; set attention_layers, or "
-           "sizes "
-           "in [mixer]",
+           "sizes in [mixer]",
            s.where(key), key, name(m.mixer.type));
     }
   }

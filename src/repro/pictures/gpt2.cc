@@ -25,7 +25,8 @@ std::string histogram(const Json& layer, size_t number) {
   const Json& h = layer.at("histogram");
   const double low = h.at("low"), high = h.at("high");
   report::Plot plot;
-  plot.label = fmt::format("Layer {}: distribution of Delta_j at the first position and at all others", number);
+  plot.label =
+      fmt::format("Layer {}: distribution of Delta_j at the first position and at all other positions", number);
   plot.x_label = "Delta";
   plot.y_label = "share";
   plot.x_low = low;
@@ -125,10 +126,10 @@ std::string by_layer_picture(const Json& values) {
       if (layers.size() < map.values.front().size()) one.values.back().push_back(std::nan(""));
       for (const Json& texts : layers) one.values.back().push_back(mean_of(texts.get<std::vector<double>>()));
     }
-    single = "<div class=\"panel\"><h4>One layer at a time</h4>" + report::draw(one) + "</div>";
+    single = "<div class=\"panel\"><h4>Intervention in one layer</h4>" + report::draw(one) + "</div>";
   }
-  return "<div class=\"multiples\"><div class=\"panel\"><h4>All layers at once</h4>" + report::draw(map) + "</div>" +
-         single + "</div>" + report::draw_color_bar(map.high);
+  return "<div class=\"multiples\"><div class=\"panel\"><h4>Intervention in all layers</h4>" + report::draw(map) +
+         "</div>" + single + "</div>" + report::draw_color_bar(map.high);
 }
 
 }  // namespace
@@ -148,14 +149,12 @@ std::string draw_interventions(const Json& values, int number) {
   return report::figure(shares_table(values), "Means over heads, layers, later queries and texts.") +
          report::figure(by_layer_picture(values),
                         "Attention to the first position in percent, by intervention (row) and layer (column).") +
-         report::figure(
-             report::map_browser(fmt::format("maps{}", number),
-                                 {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
-                 report::draw_weight_bar(),
-             "Attention weights averaged over heads and all texts, first 32 positions. Row: query. Column: key. Darker "
-             "colors are larger weights, on a "
-             "square-root scale.",
-             "splittable");
+         report::figure(report::map_browser(fmt::format("maps{}", number),
+                                            {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
+                            report::draw_weight_bar(),
+                        "Attention weights averaged over heads and all texts, first 32 positions. Row: query. Column: "
+                        "key. Darker colors are larger weights, on a square-root scale.",
+                        "splittable");
 }
 
 // |gamma| at the ten largest coordinates of |EPE_1|, divided by the maximum of the layer.
@@ -207,7 +206,8 @@ std::string vector_plot(const Json& first) {
 std::string cosine_plot(const Json& layers) {
   report::Plot plot;
   plot.label =
-      "cos(b_Q, W_k EPE_j) by layer: the first position, and mean and standard deviation of the other positions";
+      "Cosine of the query bias b_Q and W_k EPE_j by layer: value of the first position, and mean and standard "
+      "deviation of the other positions";
   plot.x_label = "layer";
   plot.y_label = "cosine";
   plot.x_ticks = report::Plot::XTicks::integers;
