@@ -83,7 +83,8 @@ std::vector<double> by_text(const Json& condition, const char* field) {
 std::string shares_table(const Json& values) {
   report::Table table{
       .column_scope = false,
-      .columns = {{""}, {"attention to position 1, %"}, {"to position 2, %"}, {"Sink<sub>1</sub><sup>0.3</sup>, %"}}};
+      .columns = {
+          {""}, {"attention to position 1, %"}, {"attention to position 2, %"}, {"Sink<sub>1</sub><sup>0.3</sup>, %"}}};
   const auto percent = [](const std::vector<double>& shares) { return percent_number(mean_of(shares), 1); };
   for (const auto& [key, title] : kConditions) {
     const Json& condition = values.at("conditions").at(key);
@@ -146,7 +147,7 @@ std::string draw_interventions(const Json& values, int number) {
     panel("control of 5: one random pair", values.at("control").at(0).at("map"));
     return out + "</div>";
   };
-  return report::figure(shares_table(values), "Means over heads, layers, later queries and texts.") +
+  return report::figure(shares_table(values), "Each value is the mean over heads, layers, later queries and texts.") +
          report::figure(by_layer_picture(values),
                         "Attention to the first position in percent, by intervention (row) and layer (column).") +
          report::figure(report::map_browser(fmt::format("maps{}", number),
@@ -160,7 +161,9 @@ std::string draw_interventions(const Json& values, int number) {
 // |gamma| at the ten largest coordinates of |EPE_1|, divided by the maximum of the layer.
 std::string draw_gamma(const Json& values, int) {
   report::HeatMap map;
-  map.label = "|gamma| at the ten coordinates where |EPE_1| is largest, as a share of the layer's maximum";
+  map.label =
+      "|gamma| at the ten coordinates at which the effective positional embedding EPE_1 is largest, as a share of the "
+      "layer's maximum";
   map.column_name = "coordinate";
   const Json& largest = values.at("top").at(sinks::name(sinks::EffectivePositions::literal));
   for (const Json& top : largest) map.column_labels.push_back(std::to_string(top.at("coordinate").get<int64_t>()));
