@@ -91,14 +91,15 @@ std::string plan_text(const Json& plan) {
                       integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
                       integer("batch_size"), integer("seq_len"), integer("steps"));
   if (plan["batch_size"] != plan["configured_batch_size"]) {
-    text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n",
-                        integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
+    text +=
+        fmt::format("  set training.batch_size = {}, because {} GPUs x {} sequences do not divide the global batch\n",
+                    integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
   }
   if (const double minutes = plan["minutes"].get<double>(); minutes > 0) {
     text += fmt::format("  training.minutes = {:g} ends the run earlier if the steps take longer\n", minutes);
   }
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
-  text += "  excludes the CUDA context and the rounding of the allocator\n";
+  text += "  these sizes exclude the CUDA context and the rounding of the allocator\n";
   if (plan.contains("speed")) {
     const Json& speed = plan["speed"];
     text += fmt::format(
