@@ -276,7 +276,7 @@ def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
     done = run(["lazy", "train", "--model", "lazy-340m", "--recipe", "15b", "--dry-run"])
     check(row, "the models and recipes are found", done.returncode == 0, done.stdout + done.stderr)
     done = run(["lazy", "train", "configs/sink-55m.toml+lazy"])
-    check(row, "the configurations are named", re.search(r"cp -r (\S+/configs) ", done.stderr) is not None, done.stderr)
+    check(row, "installed configs are named", re.search(r"cp -r (\S+/configs) ", done.stderr) is not None, done.stderr)
     return row, environment / "bin" / "lazy"
 
 

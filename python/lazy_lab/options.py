@@ -123,7 +123,7 @@ def parse(arguments):
     if a["gpus"] > 1 and importlib.util.find_spec("torch") is None:
         raise UserError(f"--gpus {a['gpus']}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for the trainings")
+        raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for each training")
     tokens = parse_count(a["tokens"], "--tokens")
     if tokens < a["batch_tokens"]:
         raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")

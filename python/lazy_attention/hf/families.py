@@ -135,8 +135,8 @@ class LazyFamilyModel(LazyPreTrained):
         unexpected = sorted(name for name in info["unexpected_keys"] if name.rpartition(".")[2] in LAZY_PARAMETERS)
         if unexpected:
             raise ValueError(
-                f"{folder}: {unexpected[0]}: expected none with distance_bias_window = "
-                f"{model.config.distance_bias_window}, found {len(unexpected)} such tensors"
+                f"{folder}: {unexpected[0]}: expected no such tensor with distance_bias_window = "
+                f"{model.config.distance_bias_window}, found {len(unexpected)}"
             )
         return (model, info) if output_loading_info else model
 
