@@ -133,7 +133,8 @@ std::string unmet_condition(const Problem& p) {
 
 std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
-  if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
+  if (std::string unmet = unmet_type("the CUDA kernels", "support", kKernelTypes, p.dtype); !unmet.empty())
+    return unmet;
   if (head_size_limit(p.head_dim, p.value_dim) == 0) {
     return "the CUDA kernels support head sizes up to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(std::max(p.head_dim, p.value_dim));
@@ -164,7 +165,8 @@ CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
 
 std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache, CudaKernel kernel) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
-  if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
+  if (std::string unmet = unmet_type("the CUDA kernels", "support", kKernelTypes, p.dtype); !unmet.empty())
+    return unmet;
   if (p.head_dim < 1 || p.value_dim < 1 || head_size_limit(p.head_dim, p.value_dim) == 0) {
     return "the CUDA kernels support head sizes from 1 to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);

@@ -276,7 +276,8 @@ class Preparation {
     train.close();
     validation.close();
     if (document == 0) fail("data", "{}: contains no text{}", names(), left_out.note());
-    if (left_out.count > 0) log::warn("{} skipped; the first one: {}", counted(left_out.count, "line"), left_out.first);
+    if (left_out.count > 0)
+      log::warn("{} skipped; the first skipped line: {}", counted(left_out.count, "line"), left_out.first);
     if (skipped > 0) log::warn("{} without a text (null) skipped", counted(static_cast<int64_t>(skipped), "row"));
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();

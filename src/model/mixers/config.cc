@@ -95,7 +95,8 @@ void refuse_mixer_keys(Config& config, const std::string& kind) {
   for (const char* key : {"attention_every", "attention_layers"}) {
     if (!model.has(key)) continue;
     fail("model",
-         "{}: {}: every layer of {} uses attention; for a hybrid model set kind to the mixer of the other layers: {}",
+         "{}: {}: every layer of {} uses attention; for a hybrid model, set kind to the mixer of the layers without "
+         "attention: {}",
          model.where(key), key, kind, fmt::join(mixer_names(), ", "));
   }
   refuse_foreign_keys(mixer, kind);
