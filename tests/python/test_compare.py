@@ -44,6 +44,9 @@ else:
 )
 
 
+VARIANTS = "[variants.good]\ntraining.lr = 1\n[variants.better]\ntraining.lr = 2\n"
+
+
 @pytest.fixture
 def run(tmp_path):
     (tmp_path / "lazy").write_text(LAZY)
@@ -52,6 +55,8 @@ def run(tmp_path):
     def call(*names, more=()):
         (tmp_path / "calls").write_text("")
         configs = [tmp_path / f"{name}.toml" for name in names]
+        for config in configs:
+            config.write_text(VARIANTS if config.stem == "variants" else "")
         command = [
             sys.executable,
             ROOT / "benchmarks/compare.py",
@@ -73,7 +78,7 @@ def run(tmp_path):
 
 
 def test_runs_every_step_once_and_sorts_the_table_by_loss(run):
-    calls, table, _ = run("good", "recipe", "better")
+    calls, table, _ = run("good", "better")
     assert [c.split()[0] + ("s" if "--lengths" in c else "") for c in calls] == [
         "train",
         "evals",
@@ -98,6 +103,13 @@ def test_runs_every_step_once_and_sorts_the_table_by_loss(run):
     assert table[1] == ["| good", "3.000", "4.6k", "0.5", "123", "31.0", "3.14 / 3.14", "10.0 %", "25.0 %", "100.0 % |"]
     calls, again, _ = run("good", "better")
     assert calls == [] and again == table
+
+
+def test_all_variants_of_a_file_are_compared(run):
+    calls, table, _ = run("variants")
+    trained = [pathlib.Path(call.split()[1]).name for call in calls if call.startswith("train")]
+    assert trained == ["variants.toml+good", "variants.toml+better"]
+    assert sorted(row[0] for row in table) == ["| better", "| good"]
 
 
 def test_failure_is_reported_and_stops_only_one_model(run):

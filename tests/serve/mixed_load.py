@@ -61,7 +61,7 @@ class Load:
 
     def stream(self, rng, path="/v1/completions", **prompt):
         count = rng.randint(1, 80)
-        body = {"prompt": self.prompt(rng)} | prompt
+        body = prompt or {"prompt": self.prompt(rng)}
         body |= {"max_tokens": count, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
         with contextlib.closing(self.server.connection()) as connection:
             connection.request("POST", path, json.dumps(body))
