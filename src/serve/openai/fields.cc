@@ -58,7 +58,7 @@ namespace {
   throw ApiError(400, fmt::format("{}: expected {}, found {}", field, expected, type_of(found)), field, "invalid_type");
 }
 
-// Accepts integers, also if they are written as 3.0.
+// Accepts integers, including integers that are written as 3.0.
 bool is_integer(const json& value, int64_t& out) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();
