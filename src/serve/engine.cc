@@ -18,8 +18,8 @@ namespace lazy {
 
 namespace {
 
-// Requests that arrive together share one prefill pass. If the engine is idle and a pass accepts several prompts, the
-// first request waits until no further request has arrived for kQuiet, but no longer than kLongestWait.
+// Requests that arrive together share one prefill pass. If the engine is idle and one pass can process several prompts,
+// the first request waits until no further request has arrived for the time kQuiet, but not longer than kLongestWait.
 constexpr std::chrono::microseconds kQuiet{200}, kLongestWait{1000};
 
 }  // namespace

@@ -117,9 +117,9 @@ class PagedStore : public KvCacheManager {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const SequenceStep> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // On a CPU with few rows, the matrix products of a row do not depend on the other rows (ops/skinny_gemm.h).
-      // Otherwise, all passes must have the same number of rows: padding rows are added, which compute one token whose
-      // keys and values are written to slot 0 of page 0.
+      // On a CPU with a small number of rows, the matrix products of a row do not depend on the other rows
+      // (ops/skinny_gemm.h). Otherwise, all passes must have the same number of rows: padding rows are added, which
+      // compute one token whose keys and values are written to slot 0 of page 0.
       const bool pads = !model_.device().is_cpu() || rows_ > ops::kMaxSkinnyRowsCpu;
       const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
       std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);

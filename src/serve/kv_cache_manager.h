@@ -34,8 +34,9 @@ class KvCacheManager {
   virtual bool grow(Memory& memory, int64_t tokens) = 0;
   // Whether admit(tokens) would succeed if the memory of all sequences in `freed` were freed first.
   virtual bool can_admit(int64_t tokens, std::span<const Memory* const> freed) const = 0;
-  // Returns how many tokens from index `computed` on need no computation, because an earlier sequence began with the
-  // same tokens (prefix caching). ids: all known tokens of the sequence. At least the last token is left to compute.
+  // Returns the number of tokens from index `computed` on that need no computation because an earlier sequence began
+  // with the same tokens (prefix caching). `ids` contains all known tokens of the sequence. At least the last token
+  // must always be computed.
   virtual int64_t reuse(Memory& memory, std::span<const int64_t> ids, int64_t computed) = 0;
   // Input of extend(): the next chunk of a sequence, which begins at index `computed` of `ids`. Chunks of the same
   // sequence must be adjacent.

@@ -25,8 +25,9 @@ using WeightRows = std::vector<std::vector<double>>;
 std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids,
                                           const std::vector<std::pair<int64_t, int64_t>>& heads,
                                           const ActivationHooks* probes = nullptr);
-// Returns whether the weights must be read as whole matrices because they cannot be computed from q, k and the model
-// parameters. This is the case if probes replace the scores or weights of a layer or if the model is a Transformer-XL.
+// Returns whether the weights must be read as whole matrices. This is necessary if probes replace the scores or weights
+// of a layer or if the model is a Transformer-XL, because the weights cannot then be computed from q, k and the model
+// parameters.
 bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config);
 
 // Reads offsets, distance biases and ALiBi slopes of a model folder without reading large tensors. The result is empty

@@ -37,7 +37,8 @@ class ScopedInterventions {
   ScopedInterventions(const ScopedInterventions&) = delete;
   ScopedInterventions& operator=(const ScopedInterventions&) = delete;
   const ActivationHooks& probes() const { return probes_; }
-  // Returns whether a value is read from an activation of the same pass. In that case batches must run one at a time.
+  // Returns whether a value of an intervention is read from an activation of the same pass. Batches must then run one
+  // at a time.
   bool reads_activations() const { return !seen_.empty(); }
 
  private:

@@ -86,7 +86,7 @@ struct TrainConfig {
   double peak_tflops = 0;            // peak of one device, used for MFU; 0: unknown
   std::vector<int64_t> trace_steps;  // steps for which a Chrome trace is written
 
-  // The resolved configuration as TOML, with absolute paths.
+  // The complete configuration after defaults and overrides have been applied, as TOML with absolute paths.
   std::string toml;
 
   int64_t tokens_per_step() const { return ranks * accumulation * batch_size * seq_len; }
@@ -98,7 +98,7 @@ struct TrainConfig {
   // in a file is relative to that file; a relative path in an override is relative to the working directory.
   static TrainConfig load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
-  // The settings that determine the results of a run, by key. When a run resumes, its settings are compared with those
+  // The settings that determine the results of a run, by key. When a run resumes, they are compared with the settings
   // in the checkpoint.
   nlohmann::ordered_json settings() const;
 };

@@ -72,7 +72,7 @@ void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int
     error = std::current_exception();
     why = e.what();
   }
-  // The other ranks may still wait for the creation of the folder or for its rename.
+  // The remaining ranks may still wait for the creation of the folder or for its rename.
   if (!folder_made || all_written) barrier(why);
   if (error) std::rethrow_exception(error);
 }

@@ -75,8 +75,8 @@ TEST_P(Gradients, MatchWholeModel) {
       reference.step(1e-2, 1, 0);
       parallel.weights_updated();
       parallel.zero_grad();
-      // Vector and scalar code of a kernel may round differently. The weights are copied so that the next step starts
-      // from identical values.
+      // The vector code and the scalar code of a kernel may round differently. The weights are copied so that the next
+      // step starts from identical values.
       for (const TensorShard& shard : parallel.shards()) {
         const at::NoGradGuard no_grad;
         const at::Tensor now = by_name.at(shard.name).detach().view({-1}).slice(0, shard.begin, shard.end);
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(FullyShardedWeights, Gradients,
                                               std::get<2>(info.param) ? "tied" : "untied");
                          });
 
-// Bytes per rank.
+// Memory in bytes per rank.
 struct Use {
   double model = 0;  // after the model was sharded
   // `between`: weights, gradients and moments after the sums; `peak`: the maximum within a step
@@ -144,7 +144,8 @@ Use measure(int count, Sharding sharding, bool bf16) {
       ranks.barrier("a look at the memory");
       if (ranks.is_rank0()) {
         into = by_rank(counter.live);
-        for (int look = 0; look < 20; ++look) {  // Gloo's threads release memory, and no memory is added
+        // Wait until Gloo's threads have released their memory; no memory is allocated meanwhile.
+        for (int look = 0; look < 20; ++look) {
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
           into = std::min(into, by_rank(counter.live));
         }
@@ -218,7 +219,7 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
   }
 }
 
-// Checks what the tensors of the model contain while a layer is computed.
+// Checks the contents of the model's tensors while a layer is computed.
 TEST(FullyShardedWeights, Forward_GathersOnlyTheCurrentLayer) {
   as_ranks(2, [](Communicator& ranks) {
     LanguageModel model(deep_model(), 1);

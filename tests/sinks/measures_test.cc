@@ -22,7 +22,8 @@ struct Case {
 
 class MeasuresOf : public testing::TestWithParam<Case> {};
 
-// Every measure computed from the row statistics of the kernel equals the measure computed from full matrices.
+// Every measure computed from the row statistics of the kernel must be equal to the measure computed from full
+// matrices.
 TEST_P(MeasuresOf, Match_FullMatrices) {
   const Case c = GetParam();
   LanguageModel model = small_model(c.normalizer, c.tau, c.window, c.kv_heads);
@@ -82,8 +83,8 @@ INSTANTIATE_TEST_SUITE_P(Models, MeasuresOf,
                          });
 
 TEST(Measures, Measures_MatchHandComputedValues) {
-  // One layer, one sample, two heads, three queries. The values are the weight of the first key, the released mass and
-  // the number of alive keys.
+  // One layer, one sample, two heads, three queries. The statistics are the weight on the first key, the released mass
+  // (1 - sum of the weights) and the number of nonzero weights.
   const at::Tensor stats =
       at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
                   /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f})

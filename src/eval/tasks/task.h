@@ -41,7 +41,7 @@ struct Task {
   std::vector<std::string> tags;  // group names for --tasks
   std::vector<std::string>
       metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
-  std::string headline;  // the accuracy that counts in the average over tasks; empty: none
+  std::string headline;  // the accuracy that is included in the average over tasks; empty: none
   TaskData data;
   std::map<std::string, std::vector<std::string>> columns;  // column names, see Fields
   std::vector<std::pair<std::string, std::vector<Template>>>

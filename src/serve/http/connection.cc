@@ -89,7 +89,7 @@ void Connection::begin_record() {
   begin_ = Clock::now();
 }
 
-// Copies those of the method, the path and the request id that have been read to `incoming_` and to the log record.
+// Copies the method, the path and the request id, if they have been read already, to `incoming_` and to the log record.
 // Returns false if the request target is invalid.
 bool Connection::record_head() {
   const auto& head = parser_->get();
