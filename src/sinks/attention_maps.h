@@ -31,7 +31,7 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
 bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config);
 
 // Reads offsets, distance biases and ALiBi slopes of a model folder without reading large tensors. The result is empty
-// for a model without these parameters; a layer without attention has an empty row. The Error names the file and the
+// for a model without these parameters; a layer without attention has an empty row. Errors name the file and the
 // tensor.
 report::LearnedParameters learned_parameters(const std::filesystem::path& model_directory);
 

@@ -30,7 +30,7 @@ class ScopedWeightEdits {
 
 // Applies interventions to a model for the lifetime of this object. Weights are edited immediately and restored by the
 // destructor. Activations are replaced in passes that use probes() or a copy of it. Throws Error if the target of an
-// intervention does not exist in the model or if its index or value does not fit. The Error names the intervention.
+// intervention does not exist in the model or if its index or value does not fit. Errors name the intervention.
 class ScopedInterventions {
  public:
   ScopedInterventions(LanguageModel& model, const Interventions& interventions);

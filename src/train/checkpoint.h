@@ -71,7 +71,7 @@ class CheckpointStore {
   int64_t keep_last_, keep_every_;
 };
 
-// Reads state.json and verifies the checksum of every listed file. The Error names the file and the mismatch.
+// Reads state.json and verifies the checksum of every listed file. Errors name the file and the mismatch.
 TrainState verify_checkpoint(const std::filesystem::path& checkpoint);
 
 // Writes checkpoints asynchronously on a background thread, at most one at a time. If a write throws an exception, the

@@ -91,7 +91,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
       std::unique_ptr<Tokenizer> package;
       try {
         package = load_tokenizer((folder / "tokenizer.json").string());
-      } catch (const Error& error) {  // this program rejects some ids in the file that the package replaces
+      } catch (const Error& error) {  // the package assigns ids that differ from the file, which is an error
         EXPECT_THAT(error.what(), testing::HasSubstr("has the id"));
         continue;
       }

@@ -206,8 +206,8 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Two of the twelve layers are gathered. With bf16 there are also copies of the data that is sent. `late`
-        // allows for memory of 1.5 layers that is released late.
+        // Weights of two of the twelve layers are gathered at the same time. With bf16 there are also copies of the
+        // data that is sent. `late` allows for the memory of 1.5 layers that is released late.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");

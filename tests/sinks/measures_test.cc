@@ -65,7 +65,8 @@ TEST_P(MeasuresOf, Match_FullMatrices) {
       EXPECT_NEAR(m.sink_ratio[l][h], sink[l][h], bound);
       EXPECT_NEAR(m.density[l][h], density[l][h], 2 * bound);
       EXPECT_NEAR(m.released_mass[l][h], released[l][h], bound);
-      // A pair within rounding error of the threshold may be counted or not. The bound allows for one such pair.
+      // Whether a weight within rounding error of the threshold counts as zero may differ. The bound allows for one
+      // such weight.
       EXPECT_NEAR(m.alive_fraction[l][h], alive[l][h] / pairs, 1.5 / pairs);
       EXPECT_DOUBLE_EQ(rates[l][h], over[l][h]);
       EXPECT_NEAR(m.sink_ratio[l][h] + m.density[l][h] + m.released_mass[l][h], 1, 1e-12);

@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
 
   if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
-    // Without any step, nothing would wait for these copies, and they would overwrite the zeros in shared memory.
+    // Without any step, no code would wait for the copies of keys and values, so they would overwrite the zeros that
+    // the consumers stage in shared memory for dK and dV.
     if (threadIdx.x != 0 || steps == 0) return;
     produce_row_tiles<S>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;

@@ -75,7 +75,7 @@ class CompressedStream : public ByteStream {
   uint64_t consumed() const override { return file_->consumed(); }
 
  protected:
-  // Returns false at the end of the file.
+  // Reads more compressed input if the input buffer is empty. Returns false at the end of the file.
   bool refill() {
     if (at_ < input_.size()) return true;
     input_.clear();

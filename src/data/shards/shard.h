@@ -120,7 +120,7 @@ class ShardWriter {
 enum class ShardCheck { index, header };
 
 // Opening a shard checks magic number, version, sizes, header checksum and, by default, the document index. Errors
-// contain the file, the field, what was expected and what was found. verify() checks the tokens.
+// contain the file, the field, the expected value and the value found. verify() checks the tokens.
 class Shard {
  public:
   explicit Shard(const std::filesystem::path& path, ShardCheck check = ShardCheck::index);

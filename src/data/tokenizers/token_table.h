@@ -50,7 +50,7 @@ const TokenizerClass* find_tokenizer_class(std::string_view name);
 class SpecialTokens {
  public:
   SpecialTokens() = default;
-  // Missing files are skipped. The Error contains the file and the field.
+  // Missing files are skipped. Errors contain the file and the field.
   explicit SpecialTokens(const std::filesystem::path& folder);
   // Sets the class of a folder that does not specify one.
   void set_default_class(const std::string& name) {

@@ -13,7 +13,7 @@
 
 namespace lazy::eval::length {
 
-// Loads the context and the last word of each item of task lambada_openai. The Error names the file, line and field.
+// Loads the context and the last word of each item of task lambada_openai. Errors name the file, line and field.
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit);
 
 struct LambadaItem {

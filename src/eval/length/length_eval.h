@@ -35,7 +35,7 @@ struct ModelVariant {
 };
 
 // Applies the text of --variant to `base`: "rope-base=500000", "positions=yarn:4", "cache=streaming:4+508", or several
-// of these separated by commas. An empty text changes nothing. The Error contains the text and the expected syntax.
+// of these separated by commas. An empty text changes nothing. Errors contain the text and the expected syntax.
 ModelOptions parse_variant(const std::string& text, ModelOptions base = {});
 
 struct LengthEvalOptions {

@@ -1,4 +1,5 @@
-// Replaces src/attention/cuda/mma.cuh in the emulator, without PTX.
+// Replaces src/attention/cuda/mma.cuh in the CPU emulator that runs CUDA kernels in tests. The functions do not use
+// PTX.
 #pragma once
 #include <cstdint>
 
