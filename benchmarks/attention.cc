@@ -198,8 +198,9 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
   const std::string rate = device.is_cuda() ? "TFLOP/s" : "GFLOP/s";
   fmt::print(
       "Causal attention, batch {}, length {}, {} heads, {}. Medians of {} runs. Each variant agrees with the float64 "
-      "definition.\n{}: a forward pass counts as 4 B H L^2 D / 2 operations, forward and backward as 3.5 times that. "
-      "ratio = time of the peer / time of lazy::attention.\n",
+      "definition.\n{}: a forward pass of batch B, H heads, length L and head size D counts as 4 B H L^2 D / 2 "
+      "operations; a forward and a backward pass together count as 3.5 times as many. ratio = time of the peer / time "
+      "of lazy::attention.\n",
       o.batch, o.length, o.heads, device.is_cuda() ? device.str() : fmt::format("{} threads", at::get_num_threads()),
       o.repeats, rate);
   for (const std::string& dtype : o.dtypes) {
@@ -219,14 +220,14 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       // The peak is 0 if memory is reused that was allocated for an earlier problem size.
       const std::string memory =
           peak < 1 ? ""
-                   : fmt::format("   peak memory {:.0f} MiB (n x n weights would take {:.0f})", peak,
-                                 4.0 * static_cast<double>(o.batch * o.heads * o.length * o.length) / (1 << 20));
+                   : fmt::format("   peak memory {:.0f} MiB (a matrix of all attention weights would need {:.0f} MiB)",
+                                 peak, 4.0 * static_cast<double>(o.batch * o.heads * o.length * o.length) / (1 << 20));
       std::string ratios;
       for (const Peer& peer : peers)
         ratios += fmt::format(" {:>{}}", peers.size() == 1 ? "ratio" : "/ " + peer.name, peers.size() == 1 ? 7 : 18);
       fmt::print(
-          "\n{} head size {}   alive: {:.0f} % of pairs, {:.0f} % of 64 x 64 tiles{}\n{:22} {:>9} {:>9}{}   {:>9} "
-          "{:>9}{}\n",
+          "\n{} head size {}   nonzero weights: {:.0f} % of the visible pairs; {:.0f} % of the 64 x 64 tiles have at "
+          "least one{}\n{:22} {:>9} {:>9}{}   {:>9} {:>9}{}\n",
           dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate,
           ratios);
       std::vector<std::string> names;

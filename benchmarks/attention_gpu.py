@@ -140,7 +140,8 @@ def main():
         times = medians(works, arguments.rounds)
         flops = 2 * batch * HEADS * length * length * dim
         print(
-            f"\n{batch} x {length}, head size {dim}, {torch.cuda.get_device_name()}\n"
+            f"\n{batch} x {length}, head size {dim}, {torch.cuda.get_device_name()}; "
+            "cuDNN/it and FA2/it: time of the peer divided by the time of the row\n"
             f"{'':32}{'forward':>10}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}"
             f"{'+backward':>13}{'TFLOP/s':>9}{'cuDNN/it':>10}{'FA2/it':>8}"
         )
@@ -167,12 +168,12 @@ def main():
         apart = ((once[0] - again[0]).abs().max() / once[0].abs().max()).item()
         same = all(torch.equal(a, b) for a, b in zip(once[1:], again[1:]))
         print(
-            f"ours, two identical backward passes: d_q differs by at most {apart:.1e} of its largest element, "
-            f"the other gradients {'are bit-identical' if same else 'DIFFER'}"
+            f"lazy attention, two identical backward passes: d_q differs by at most {apart:.1e} of its largest "
+            f"element, the other gradients {'are bit-identical' if same else 'DIFFER'}"
         )
         rows.append({"shape": shape, "variant": "run to run", "d_q": apart, "others_identical": same})
         for name, why in failed.items():
-            print(f"{name:32}left out: {why}")
+            print(f"{name:32}failed: {why}")
             rows.append({"shape": shape, "variant": name, "failed": why})
     if arguments.json:
         with open(arguments.json, "w") as file:

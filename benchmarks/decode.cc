@@ -68,8 +68,8 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCPU);
       const double alive = alive_share(in);
       const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K; V has as many
-      fmt::print("\n{} head size {}   alive: {:.0f} % of keys\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim, 100 * alive, "",
-                 "time", "GB/s", "ratio");
+      fmt::print("\n{} head size {}   keys with nonzero weight: {:.0f} %\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim,
+                 100 * alive, "", "time", "GB/s", "ratio");
       const bool grouped = o.heads != o.kv_heads;
       const at::Tensor q = in.q.transpose(1, 2), k = heads_first(in.k).transpose(1, 2),
                        v = heads_first(in.v).transpose(1, 2);

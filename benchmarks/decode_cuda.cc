@@ -125,8 +125,10 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCUDA);
       const auto [alive, needed] = alive_shares(in);
       const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K; V has as many
-      fmt::print("\n{} head size {}   alive: {:.0f} % of keys, {:.0f} % in a group of heads\n", dtype, dim, 100 * alive,
-                 100 * needed);
+      fmt::print(
+          "\n{} head size {}   keys with nonzero weight: {:.0f} % per query head, {:.0f} % for at least one query head "
+          "of a group\n",
+          dtype, dim, 100 * alive, 100 * needed);
       const std::vector<DecodePeer> others = working_peers(in);
       std::vector<std::string> names;
       std::vector<std::function<void()>> works;

@@ -162,7 +162,7 @@ def main():
             times = medians(works, a.rounds)
             print(
                 f"\n{batch} x {length}, head size {dim}, scores with standard deviation {scale:g} "
-                f"({100 * share:.0f} % of pairs alive in {cut} tokens under entmax-1.5), "
+                f"({100 * share:.0f} % of pairs have nonzero weight in {cut} tokens under entmax-1.5), "
                 f"{torch.cuda.get_device_name()}, ms",
                 flush=True,
             )

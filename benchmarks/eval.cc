@@ -96,10 +96,10 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
                                             }});
   const auto count = static_cast<double>(windows.size());
   fmt::print(
-      "{}, {}, {}: {} questions with {} choices, {} tokens, {} of them computed, {} scored; largest difference of the "
-      "log-likelihoods {:.1e}\n\n",
+      "{}, {}, {}: {} questions with {} choices, {} tokens, of which {} are computed and {} are scored; largest "
+      "difference of the log-likelihoods {:.1e}\n\n",
       o.name, o.device, o.dtype, o.questions, o.choices, tokens, computed, scored, worst);
-  fmt::print("| method | ms | requests/s | speed |\n|---|---:|---:|---:|\n");
+  fmt::print("| method | ms | requests/s | speed / padded rows |\n|---|---:|---:|---:|\n");
   fmt::print("| padded rows, {} per batch, all logits | {:.0f} | {:.1f} | 1 |\n", o.batch, times[0],
              1e3 * count / times[0]);
   fmt::print("| packed, shared contexts, only scored logits | {:.0f} | {:.1f} | {:.2f} |\n", times[1],

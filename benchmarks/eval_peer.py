@@ -185,7 +185,10 @@ def main():
         sets |= {task: [task] for task in GROUPS["multiple choice and LAMBADA"]}
     machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
     print(f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, limit {a.limit or 'none'}\n")
-    print("Seconds after loading the model (start time in brackets). Ratios: after loading, and of whole processes.\n")
+    print(
+        "Times are in seconds after loading the model; the time until then is in brackets. loaded and process: time of "
+        "the harness divided by the time of lazy eval, after loading and for the whole process.\n"
+    )
     print(
         f"| {'set':<28} | requests | lazy eval     | harness       | batch | loaded | process | max diff | mean diff |"
     )

@@ -61,7 +61,10 @@ def expect_ours(a, save, hidden_states):
     with torch.no_grad():
         theirs = hidden_states(ids[None])
     difference = (hidden_states_of_ours(a, save, ids) - theirs).abs().max().item()
-    print(f"{a.peer[0]}: hidden states of equal weights differ by {difference:.1e} of {theirs.abs().max().item():.1f}")
+    print(
+        f"{a.peer[0]}: with equal weights, hidden states differ by {difference:.1e} "
+        f"(maximum {theirs.abs().max().item():.1f})"
+    )
     if not difference < 1e-4 * theirs.abs().max():
         sys.exit(f"{a.peer[0]}: hidden states: expected a difference below 1e-4 of the maximum, found {difference:.1e}")
 

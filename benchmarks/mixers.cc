@@ -92,7 +92,8 @@ class MeasureInputs {
   void train() {
     const at::Tensor loss = model_.loss(ids_, labels_);
     loss.backward();
-    if (!std::isfinite(loss.item<double>())) fail_run("bench mixers", "the loss is {}", loss.item<double>());
+    if (!std::isfinite(loss.item<double>()))
+      fail_run("bench mixers", "expected a finite loss, found {}", loss.item<double>());
     for (const auto& item : model_.parameters()) item.second.mutable_grad().reset();
   }
 
@@ -172,8 +173,8 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
     if (name != kTwin) names.push_back(name);
   }
   nlohmann::json rows = nlohmann::json::array();
-  std::vector<std::vector<std::string>> table = {
-      {"model", "length", "train tokens/s", "/ softmax", "ms per token", "/ softmax", "state", "memory"}};
+  std::vector<std::vector<std::string>> table = {{"model", "length", "training, tokens/s", "speed / softmax",
+                                                  "decoding, ms per token", "speed / softmax", "state", "memory"}};
   std::map<int64_t, nlohmann::json> twin;
   const int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
   for (const std::string& name : names) {

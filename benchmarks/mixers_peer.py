@@ -97,7 +97,7 @@ if a.ours:
         ours = {(row["model"], row["length"]): row["train_tokens_per_second"] for row in json.load(file)["rows"]}
 rows = []
 print(
-    "| model | parameters | length | FLA tokens/s | ours | ours / FLA | GiB | FLA ran on |\n"
+    "| model | parameters | length | FLA tokens/s | lazy tokens/s | lazy / FLA | FLA GiB | FLA ran on |\n"
     "|---|--:|--:|--:|--:|--:|--:|---|"
 )
 for name in a.model:

@@ -250,7 +250,7 @@ def main():
             a.json.write_text(
                 json.dumps({"arguments": {k: str(v) for k, v in vars(a).items()}, "results": results}, indent=1) + "\n"
             )
-    print("\n| variant | held-out loss | weight on the first key | weight on the null key | alive pairs |")
+    print("\n| variant | held-out loss | weight on the first key | weight on the null key | nonzero weights |")
     print("|---|---|---|---|---|")
     for variant, r in results.items():
         shares = " | ".join(f"{100 * r[key]:.1f} %" for key in ("first_key", "null_key", "alive"))

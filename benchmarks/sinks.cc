@@ -108,7 +108,8 @@ nlohmann::json run_sinks(const SinksBenchmark& options) {
   fmt::print("{}: {} parameters, a text of {} tokens, {} on {}; statistics of {} tokens agree with the definition\n\n",
              o.name, human_count(static_cast<double>(count)), o.length, o.dtype, o.device,
              std::min(o.checked, o.length));
-  fmt::print("| pass | ms | / plain forward | peak memory, GiB | / plain forward |\n|---|---:|---:|---:|---:|\n");
+  fmt::print(
+      "| pass | ms | time / plain forward | peak memory, GiB | memory / plain forward |\n|---|---:|---:|---:|---:|\n");
   const auto memory = [&](size_t n) {
     return bytes[n] > 0 ? fmt::format("{:.2f} | {:.3f}", bytes[n] / (1 << 30), bytes[n] / bytes[0])
                         : std::string("– | –");

@@ -227,7 +227,7 @@ Json measure(const TrainBenchmark& o, distributed::Communicator& communicator, a
   const auto timed = lazy::Clock::now();
   for (int64_t n = 0; n < o.steps; ++n) loss = training.step(&parts);
   const double seconds = seconds_since(timed);
-  if (!std::isfinite(loss)) fail_run("bench train", "the loss is {}", loss);
+  if (!std::isfinite(loss)) fail_run("bench train", "expected a finite loss, found {}", loss);
   const double steps = static_cast<double>(o.steps), tokens = static_cast<double>(o.batch * o.length * o.accumulation);
   const double rate = steps * tokens / seconds, flops = train::flops_per_token(o.model, o.length);
   const double peak = o.dtype == "bf16" ? peak_bf16_tflops(o.device) : 0;

@@ -84,7 +84,7 @@ def train(name: str, steps: int, **attention) -> float:
         accuracy = right[labels >= 0].float().mean().item()
         print(
             f"{name:8} recalls {100 * accuracy:.1f} %  weight on the first token {stats[:, 0].mean():.3f}  "
-            f"released mass {stats[:, 1].mean():.3f}  alive keys {(stats[:, 2] / visible).mean():.2f}"
+            f"released mass {stats[:, 1].mean():.3f}  keys with nonzero weight {(stats[:, 2] / visible).mean():.2f}"
         )
     return accuracy
 

@@ -165,7 +165,7 @@ def source_of(page):
         return SOURCES[site]
     if site.startswith("repository/"):
         return site.removeprefix("repository/").removesuffix("/index.md").removesuffix(".md")
-    return None if site.startswith("reference/") else f"docs/{site}"
+    return f"docs/{site}" if (ROOT / "docs" / site).is_file() else None
 
 
 def on_page_markdown(markdown, page, config, files):

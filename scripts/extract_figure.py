@@ -100,7 +100,7 @@ def main():
         return
     chosen = [d for label in options.labels for d in found if label in d[0]]
     if not chosen:
-        sys.exit(f"{options.report}: no drawing has a label of {options.labels}; --list prints all labels")
+        sys.exit(f"{options.report}: no drawing has one of the labels {options.labels}; --list prints all labels")
 
     columns = [0.0] * min(options.columns, len(chosen))
     for n, (_, _, width, _, _) in enumerate(chosen):

@@ -90,7 +90,9 @@ static void bench_fused(Command command) {
   auto s = std::make_shared<Settings<benchmarks::FusedBenchmark>>();
   benchmarks::FusedBenchmark& b = s->benchmark;
   command.add_option("--device", b.device, "Device").one_of({"cpu", "cuda"}).show_default();
-  command.add_option("--rows", b.rows, "Rows; 0: 32768 on a GPU, 4096 on the CPU").non_negative().show_default();
+  command.add_option("--rows", b.rows, "Number of rows of the input; 0: 32768 on a GPU, 4096 on the CPU")
+      .non_negative()
+      .show_default();
   command.add_option("--dim", b.dims, "Values per row").positive().show_default();
   command.add_option("--dtype", b.dtypes, "fp32, bf16, fp16 (on a GPU)")
       .one_of({"fp32", "bf16", "fp16"})
@@ -168,7 +170,7 @@ static void bench_sinks(Command command) {
   auto s = std::make_shared<ModelSettings<benchmarks::SinksBenchmark>>();
   s->add(command);
   benchmarks::SinksBenchmark& b = s->benchmark;
-  command.add_option("--length", b.length, "Tokens of the text; 0: 32768 on a GPU, 2048 on the CPU")
+  command.add_option("--length", b.length, "Number of tokens in the text; 0: 32768 on a GPU, 2048 on the CPU")
       .non_negative()
       .show_default();
   command

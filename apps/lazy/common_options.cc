@@ -11,13 +11,13 @@
 namespace lazy::cli {
 
 void add_model_options(Command command, ModelOptions& options) {
-  command.add_option("--positions", options.positions,
-                     "RoPE scaling: yarn:4, linear:4, dynamic:4; none disables the model's own scaling");
-  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the base of the model)");
   command.add_option(
-      "--cache", options.cache,
-      "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM), heaviest:64+448 the 64 with "
-      "the most attention weight and the last 448");
+      "--positions", options.positions,
+      "RoPE scaling with its factor, such as yarn:4, linear:4 or dynamic:4; none disables the model's own scaling");
+  command.add_option("--rope-base", options.rope_base, "Base of RoPE (default: the base of the model)");
+  command.add_option("--cache", options.cache,
+                     "streaming:4+508 keeps the first 4 and the last 508 tokens (StreamingLLM); heaviest:64+448 keeps "
+                     "the 64 tokens with the most attention weight and the last 448 tokens");
   command.add_option(
       "--quantize", options.quantize,
       "Simulate quantization: round weights and inputs of linear layers (w8a8, w4a4) and the cache (kv8, kv4), such as "

@@ -85,10 +85,10 @@ void ask_for_each_tensor(PythonService& python, const std::string& source, size_
 void convert_gguf(const ConvertOptions& options, const fs::path& target) {
   if (!fs::is_regular_file(options.source)) {
     fail("convert", "{}: expected a GGUF file{}", options.source,
-         fs::is_directory(options.source)
-             ? ", found a folder: the other commands read it directly, and --to lazy converts it to Lazy Attention"
-         : fs::exists(options.source) ? ", found a file of another kind"
-                                      : ", but no such file exists");
+         fs::is_directory(options.source) ? ", found a folder: the other commands read a model folder directly, and "
+                                            "--to lazy converts its model to Lazy Attention"
+         : fs::exists(options.source)     ? ", found a file of another kind"
+                                          : ", but no such file exists");
   }
   install_stop_handlers();
   const std::string dtype = options.dtype.empty() ? "fp32" : options.dtype;
@@ -195,19 +195,21 @@ LAZY_COMMAND(
               "file or its folder; with --to, a model or run folder")
           .required();
       command.add_option("folder", o->folder, "Folder to write; must not exist yet");
-      command.add_option("-o,--output", o->output, "The folder to write, as an option");
+      command.add_option("-o,--output", o->output, "Folder to write, in place of the second argument");
       const auto to = command.add_option("--to", o->to, "Kind of model to write").one_of({"lazy"});
-      command.add_option("--window", o->window, "Distances with a learned bias per head; 0: none")
+      command.add_option("--window", o->window, "Number of distances with a learned bias per head; 0: no bias")
           .range(0, 1 << 24)
           .show_default()
           .needs(to);
       const auto dtype =
           command
-              .add_option("--dtype", o->dtype, "Precision of the weights (default: fp32 for GGUF, else the source's)")
+              .add_option("--dtype", o->dtype,
+                          "Precision of the weights (default: fp32 for GGUF, otherwise the precision of the source)")
               .one_of({"fp32", "bf16"});
       command
           .add_flag("--from-torch", o->from_torch,
-                    "Convert pytorch_model.bin, its sharded form, or another file of torch.save next to config.json")
+                    "Convert pytorch_model.bin, its sharded form, or another file written by torch.save, in a folder "
+                    "with config.json")
           .excludes(to)
           .excludes(dtype);
       cli::add_download_option(command, o->download);

@@ -322,7 +322,7 @@ def main():
         answer(error=str(error))
         return
     except Exception as error:  # the package raises several types for damaged files
-        answer(error=f"not a GGUF file, or a damaged one: {error or type(error).__name__}")
+        answer(error=f"not a GGUF file, or a damaged GGUF file: {error or type(error).__name__}")
         return
     metadata = Metadata(reader)
     try:

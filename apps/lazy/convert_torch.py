@@ -50,11 +50,15 @@ def load(torch, file):
                 f"{shown}: contains Python code{name} in addition to tensors; torch.load(weights_only=True) refuses "
                 "it, and it was not run"
             ) from error
-        raise Refused(f"{shown}: expected a checkpoint of torch.save, found another or a damaged file") from error
+        raise Refused(
+            f"{shown}: expected a checkpoint written by torch.save, but the file is damaged or has another format"
+        ) from error
     except (RuntimeError, OSError) as error:
-        raise Refused(f"{shown}: expected a checkpoint of torch.save: {one_line(error)}") from error
+        raise Refused(f"{shown}: expected a checkpoint written by torch.save: {one_line(error)}") from error
     except (EOFError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise Refused(f"{shown}: expected a checkpoint of torch.save, found another or a damaged file") from error
+        raise Refused(
+            f"{shown}: expected a checkpoint written by torch.save, but the file is damaged or has another format"
+        ) from error
 
 
 def tensors_of(torch, file, wanted):

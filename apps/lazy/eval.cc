@@ -78,8 +78,9 @@ LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::
   command.add_option("--batch-size", a->batch_size, "Sequences per batch, or auto").show_default();
   command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
-  command.add_option("--output", a->output,
-                     "Write the results here: a folder, or a file NAME.json (--lengths: docs/guides/length.md)");
+  command.add_option(
+      "--output", a->output,
+      "Write the results here: a folder, or a file NAME.json (docs/guides/length.md describes the files of --lengths)");
   command.add_flag("--log-samples", a->log_samples,
                    "Also write a record of every document, for --compare; needs --output");
   command.add_flag("--compare", a->compare,

@@ -214,8 +214,7 @@ void hint_at_bos(const ModelConfig& config, const std::string& path) {
   if (config.family != ModelFamily::gemma2 && config.family != ModelFamily::gemma3) return;
   log::warn(
       "eval: {}: windows begin without BOS, and predictions of Gemma models are wrong without it; --bos-every-window "
-      "adds it "
-      "to each window",
+      "adds it to each window",
       path);
 }
 

@@ -54,7 +54,7 @@ void print_states(const Protocol& protocol, const std::vector<EvidenceState>& st
     return;
   }
   for (const EvidenceBlock& block : protocol.blocks) fmt::print("{}: {}\n", block.name, block.question);
-  fmt::print("\n{}\n{} of {} runs are left, about {}\n", markdown_table(rows, "lrlr"), left, states.size(),
+  fmt::print("\n{}\n{} of {} runs remain; they need about {}\n", markdown_table(rows, "lrlr"), left, states.size(),
              human_seconds(seconds));
 }
 
@@ -90,11 +90,13 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
       .group(group);
   command
       .add_flag("--split", a.split,
-                "With --seconds: start the first run that does not fit, stop it in time, and resume it the next time")
+                "With --seconds: also start the first run that would exceed the time limit, stop it at the limit, and "
+                "resume it in the next call")
       .group(group);
   command
       .add_option("--records", a.records,
-                  "Folder of the records; recipes use these records instead of training and measuring again")
+                  "Folder of the records (one JSON file with the measurements of each run); recipes use these records "
+                  "instead of training and measuring again")
       .show_default()
       .group(group);
   command
@@ -102,7 +104,9 @@ void add_evidence_options(Command command, EvidenceArguments& a) {
       .group(group);
   command.add_option("--protocol", a.protocol, "Protocol file (default: the built-in configs/evidence.toml)")
       .group(group);
-  command.add_option("--claims", a.claims, "A file of claims for --report (default: configs/evidence-claims.toml)")
+  command
+      .add_option("--claims", a.claims,
+                  "File with the claims that --report tests (default: configs/evidence-claims.toml)")
       .group(group);
 }
 
@@ -128,7 +132,7 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   }
   options.device = resolve_device(shared.device);
   const EvidenceOutcome outcome = repro::run_evidence(protocol, options);
-  log::info("evidence: {} runs now, {} recorded in all{}{}", outcome.ran, outcome.recorded,
+  log::info("evidence: {} runs finished in this call, {} runs recorded in total{}{}", outcome.ran, outcome.recorded,
             outcome.waiting > 0 ? fmt::format(", {} wait for conditions", outcome.waiting) : "",
             outcome.too_long.empty() ? "" : fmt::format(", {} postponed", outcome.too_long.size()));
   if (!outcome.stopped.empty()) log::info("evidence: repeat the command to continue {}", outcome.stopped);

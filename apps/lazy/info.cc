@@ -111,10 +111,10 @@ void print_model(const ModelConfig& m) {
   const ParameterCount count = count_parameters(m);
   fmt::print("{}: {}, width {}, {}, {}\n", m.kind(), counted(m.num_layers, "layer"), m.hidden_size, heads(m),
              m.mlp.enabled ? fmt::format("MLP {}", m.intermediate()) : "no MLP");
-  fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied" : "untied");
+  fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied embeddings" : "untied embeddings");
   if (m.attends()) print_attention(m);
-  fmt::print("parameters    {} ({} tied, {} untied; embedding {})\n\n", millions(count.total), millions(count.tied),
-             millions(count.untied), millions(count.embedding));
+  fmt::print("parameters    {} ({} with tied, {} with untied embeddings; embedding table {})\n\n",
+             millions(count.total), millions(count.tied), millions(count.untied), millions(count.embedding));
   // Layers with the same mixer have the same shapes: print the first one and their number.
   const CheckpointNames names(m);
   std::map<MixerType, std::pair<int64_t, int64_t>> same_mixer;  // mixer -> its first layer and the number of its layers

@@ -109,9 +109,8 @@ Corpus prepare(const InitArguments& o) {
                               2 * text.code_bytes > text.bytes ? "source code" : "text", describe(text)),
                   !o.from.empty() ? "Tokenizer: the model's."
                   : prepare.train_pieces
-                      ? fmt::format("Tokenizer: BPE with {} tokens, trained on this text; a token occurs about a "
-                                    "hundred "
-                                    "times.",
+                      ? fmt::format("Tokenizer: BPE with {} tokens, trained on this text; the vocabulary size is "
+                                    "chosen so that a token occurs about a hundred times on average.",
                                     prepare.train_pieces)
                       : "Tokenizer: bytes; the text is too small to train a tokenizer."};
   corpus.command = "lazy data prepare";
@@ -203,10 +202,9 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
     }
   } else {
     out += comment(
-        fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens per layer parameter. Of the shapes "
-                    "that fit into the memory, this one has the lowest expected loss after the requested time: "
-                    "larger models see too few tokens, and smaller ones learn less from each token. The best ratio is "
-                    "about "
+        fmt::format("{} parameters, {} of them in the layers: {:.1f} tokens per layer parameter. Of the shapes that "
+                    "fit into the memory, this one has the lowest expected loss after the requested time: larger "
+                    "models see too few tokens, and smaller ones learn less from each token. The best ratio is about "
                     "20 if the speed does not depend on the shape and there is enough text.",
                     count(s.parameters), count(s.layer_parameters), tokens / static_cast<double>(s.layer_parameters)));
     out += comment(s.tied ? "Tied embeddings: a second table would exceed a tenth of the layers' parameters."
@@ -215,14 +213,14 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   }
 
   out += "\n[training]\n";
-  out += comment(
-      fmt::format("The run has {} of {} tokens: {} tokens, or {:.2f} passes over the {} of the training split. {}",
-                  counted(s.steps, "step"), s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
-                  s.limited_by_text ? fmt::format("The limit is {:g} passes, because more passes improve little. More "
-                                                  "text would allow "
-                                                  "more steps.",
-                                                  train::kMaxPasses)
-                                    : "The time does not allow more steps."));
+  out += comment(fmt::format(
+      "The run has {} of {} tokens: {} tokens, or {:.2f} passes over the {} of the training split. {}",
+      counted(s.steps, "step"), s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
+      s.limited_by_text
+          ? fmt::format(
+                "The limit is {:g} passes, because more passes improve little. More text would allow more steps.",
+                train::kMaxPasses)
+          : "The time does not allow more steps."));
   out += fmt::format("steps = {}\n", s.steps);
   out += comment("If the machine is slower than measured, fewer steps are run and the learning rate decays earlier.");
   out += fmt::format("minutes = {:g}\n", o.minutes);

@@ -80,7 +80,7 @@ void probe(ProbeArguments a) {
   if (a.text.empty() == a.ids.empty())
     lazy::fail("probe", "expected --text FILE or --ids FILE, found {}", a.text.empty() ? "neither" : "both");
   if (a.options.save.empty() != a.output.empty()) {
-    lazy::fail("probe", "expected --save PLACE together with --output FILE.safetensors, found {} alone",
+    lazy::fail("probe", "expected --save ACTIVATION together with --output FILE.safetensors, found {} alone",
                a.output.empty() ? "--save" : "--output");
   }
   a.model = lazy::cli::resolve_model_folder("probe", a.model, a.download);

@@ -136,8 +136,8 @@ void list(const ReproArguments& a) {
   recorded.domains = {{"any", ""}};  // a recipe about domains does not run without one
   Json all = Json::array();
   std::string table =
-      "| recipe | what | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, one H200 "
-      "|\n|---|---|---|---|---|---|---|---|\n";
+      "| recipe | description | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, "
+      "one H200 |\n|---|---|---|---|---|---|---|---|\n";
   for (const Recipe& recipe : recipes()) {
     Json item{{"recipe", recipe.name}, {"title", recipe.title}, {"reproduces", recipe.source}};
     std::string cells = " – |";
@@ -169,8 +169,9 @@ void list(const ReproArguments& a) {
   }
   if (a.json) return fmt::print("{}\n", all.dump(2));
   fmt::print(
-      "{}\nTimes (h:mm:ss or m:ss) of a first run with one seed; recipes share their steps. tiny: {}; others: "
-      "{}.\nLast run: from the records below {}, or from the evidence records in {}.\n",
+      "{}\nThe times (h:mm:ss or m:ss) are for a first run with one seed; recipes with equal steps run them only once. "
+      "Times at tiny scale: {}; at the other scales: {}.\nThe date of the last run is from the records in {}, or from "
+      "the evidence records in {}.\n",
       table, basis(scales()[0]), basis(scales()[1]), a.output, a.evidence.records);
 }
 
@@ -245,9 +246,10 @@ void repro(const ReproArguments& a) {
   if (a.recipe == "list") return list(a);
   if (a.recipe == "evidence") return evidence(a);
   if (a.evidence.list || a.evidence.seconds > 0 || !a.evidence.blocks.empty() || !a.evidence.protocol.empty())
-    lazy::fail("repro", "--list, --seconds, --block and --protocol belong to evidence, found recipe '{}'", a.recipe);
+    lazy::fail("repro", "--list, --seconds, --block and --protocol require `lazy repro evidence`, found recipe '{}'",
+               a.recipe);
   if (!a.evidence.claims.empty())
-    lazy::fail("repro", "--claims belongs to evidence --report, found recipe '{}'", a.recipe);
+    lazy::fail("repro", "--claims requires `lazy repro evidence --report`, found recipe '{}'", a.recipe);
   if (!a.evidence.page.empty() && (!a.report || a.recipe == "all"))
     lazy::fail("repro", "{}: a page requires --report with one recipe, found {}", a.evidence.page,
                a.report ? "all" : "no --report");
@@ -291,8 +293,8 @@ void repro(const ReproArguments& a) {
     }
     if (!a.report && run.unfinished > 0) {
       lazy::log::info(
-          "{}: {} of {} steps remain; --report reports on the finished ones, the command without --only on "
-          "all",
+          "{}: {} of {} steps remain; add --report to report on the finished steps, or omit --only to run all steps "
+          "and report on them",
           recipe->name, run.unfinished, steps);
       continue;
     }
@@ -330,10 +332,9 @@ LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cl
                      "--report: the page to write in place of the reports below --output, - for standard output");
   command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
-  command.add_option(
-      "--text", a->text,
-      "Files or folders: at tiny scale, a corpus is prepared from them; studies read them (default: the prose of "
-      "Perl's manual)");
+  command.add_option("--text", a->text,
+                     "Text files or folders. At tiny scale, the training corpus is prepared from them; studies use "
+                     "them as input text (default: the prose of Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command
       .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
@@ -350,10 +351,11 @@ LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cl
       .repeatable();
   command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
   command.add_option("--output", a->output, "Folder for steps and reports").show_default();
-  command.add_flag("--dry-run", a->dry_run, "Run nothing: print the steps, what is done, and the cost");
+  command.add_flag("--dry-run", a->dry_run,
+                   "Run nothing: print the steps, which of them are finished, and the expected cost");
   command.add_flag("--report", a->report,
-                   "Run nothing: report on the finished steps (all other steps are open), or on the records of "
-                   "evidence");
+                   "Run nothing: report on the finished steps (claims that need other steps are open), or on the "
+                   "records of evidence");
   command.add_flag("--json", a->json, "Print JSON");
   lazy::cli::add_evidence_options(command, a->evidence);
   command.footer(R"(

@@ -58,7 +58,7 @@ void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
   const auto dry_run =
       command.add_flag("--dry-run", arguments.dry_run, "Only print the memory, time and data that the run needs");
   for (const lazy::cli::Option& option :
-       {command.add_option("--gpus", plan.gpus, "GPUs to plan for").range(1, 1 << 20).show_default(),
+       {command.add_option("--gpus", plan.gpus, "Number of GPUs of the planned run").range(1, 1 << 20).show_default(),
         command.add_option("--gpu", plan.gpu,
                            "GPU model, such as H100 or A100 (default: the GPU of this machine, else H200)"),
         command.add_option("--gpu-memory", plan.gpu_memory_gib, "Usable GiB of memory per GPU (default: as on an H200)")

@@ -107,7 +107,9 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
   command.add_option("--seed", a->seed, "Only these seeds, such as 2,3, instead of --seeds")
       .comma_separated()
       .non_negative();
-  command.add_option("--window", a->window, "Distances with a learned bias; 0: none").range(0, 1 << 20).show_default();
+  command.add_option("--window", a->window, "Number of distances with a learned bias; 0: no bias")
+      .range(0, 1 << 20)
+      .show_default();
   command.add_option("--to", a->to, "Final value of the offset, which is shifted from 0").show_default();
   command.add_option("--anneal", a->anneal, "Fraction of the steps during which the offset is shifted")
       .range(0.0, 1.0)

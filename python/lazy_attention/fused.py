@@ -55,8 +55,8 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     TypeError for arguments that are not tensors.
     """
     check_types("swiglu", gate=gate, up=up)
-    _expect(up.shape == gate.shape, "swiglu", f"up of gate's shape {list(gate.shape)}", list(up.shape))
-    _expect(up.dtype == gate.dtype, "swiglu", f"up of gate's type {gate.dtype}", up.dtype)
+    _expect(up.shape == gate.shape, "swiglu", f"up with gate's shape {list(gate.shape)}", list(up.shape))
+    _expect(up.dtype == gate.dtype, "swiglu", f"up with gate's type {gate.dtype}", up.dtype)
     _expect(up.device == gate.device, "swiglu", f"up on {gate.device} like gate", up.device)
     _expect_real("swiglu", "gate", gate)
     return torch.ops.lazy.swiglu(gate, up) if _served(gate, up) else F.silu(gate) * up
@@ -144,7 +144,7 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_
     fits = hidden.dim() > 1 and weight.dim() == 2 and weight.shape[1] == hidden.shape[-1]
     _expect(fits, name, "hidden (..., dim) and weight (vocabulary, dim)", list(hidden.shape), list(weight.shape))
     tokens = hidden.shape[:-1]
-    _expect(labels.shape == tokens, name, f"labels of hidden's leading shape {list(tokens)}", list(labels.shape))
+    _expect(labels.shape == tokens, name, f"labels with hidden's leading shape {list(tokens)}", list(labels.shape))
     _expect(labels.dtype == torch.int64, name, "labels of type int64", labels.dtype)
     hidden, labels = hidden.flatten(0, -2), labels.flatten()
     return torch.ops.lazy.linear_cross_entropy(hidden, weight, labels, ignore_index)[0]

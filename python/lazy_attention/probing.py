@@ -193,7 +193,7 @@ def _strings(name: str, places: str | Iterable[str]) -> list[str]:
     """Returns the list of the names of places. A single string is one name."""
     found = [places] if isinstance(places, str) else list(places) if isinstance(places, Iterable) else [places]
     if not all(isinstance(place, str) for place in found):
-        raise TypeError(f"probe: expected {name} to be names of places, found {reprlib.repr(places)}")
+        raise TypeError(f"probe: expected {name} to be names of probe points, found {reprlib.repr(places)}")
     return found
 
 

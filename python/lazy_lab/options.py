@@ -93,12 +93,12 @@ def parse(arguments):
     if not a["output"]:
         raise UserError("--output: expected a folder for the results, found none")
     if not a["tokens"]:
-        raise UserError("--tokens: expected the tokens of a training, such as 30M, found none")
+        raise UserError("--tokens: expected the number of tokens per training run, such as 30M, found none")
     if bool(a["text"]) == bool(a["corpus"]):
         raise UserError(f"expected --text FILES or --corpus DIR, found {'both' if a['text'] else 'neither'}")
     for text in a["text"]:
         if not Path(text).exists():
-            raise UserError(f"--text {text}: expected a file or a folder, found nothing there")
+            raise UserError(f"--text {text}: expected a file or a folder, but the path does not exist")
     if a["corpus"] and not (Path(a["corpus"]) / "corpus.json").is_file():
         raise UserError(f"--corpus {a['corpus']}: expected a folder of `lazy data prepare`, found no corpus.json in it")
     if a["tasks"] and not a["data"]:
@@ -123,7 +123,7 @@ def parse(arguments):
     if a["gpus"] > 1 and importlib.util.find_spec("torch") is None:
         raise UserError(f"--gpus {a['gpus']}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for the trainings")
+        raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for each training")
     tokens = parse_count(a["tokens"], "--tokens")
     if tokens < a["batch_tokens"]:
         raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
@@ -183,7 +183,8 @@ def check_folder(options):
         others = [path.name for path in options.output.iterdir() if not path.name.startswith(record.name)]
         if others and not record.exists():  # the record exists if another process has just created it
             raise UserError(
-                f"--output {options.output}: expected a new folder or one of `lazy uptrain`, found {others[0]}"
+                f"--output {options.output}: expected a new folder or a folder that `lazy uptrain` has written, but it "
+                f"contains {others[0]}"
             )
         if not record.exists():
             write_atomic(record, json.dumps(current, indent=2) + "\n")

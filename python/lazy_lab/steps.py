@@ -44,7 +44,7 @@ def read_object(path, *keys):
         raise UserError(f"{path}: expected a JSON object, found {type(found).__name__}")
     for key in keys:
         if key not in found:
-            raise UserError(f"{path}: {key}: expected in the JSON object, found nothing")
+            raise UserError(f"{path}: the JSON object has no key {key}")
     return found
 
 

@@ -95,11 +95,11 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
     std::string list;
     for (const int size : sizes) list += (list.empty() ? "" : ", ") + std::to_string(size);
     return the_kernel + " supports head sizes " + list + " with " + normalizer.name +
-           ", equal for keys and values, received " + std::to_string(p.head_dim) + " and " +
+           " (the same for keys and values), received " + std::to_string(p.head_dim) + " and " +
            std::to_string(p.value_dim);
   }
   if (p.softcap > 0 && (kernel == CudaKernel::hopper || normalizer.family != NormalizerFamily::exponential)) {
-    return the_kernel + " does not support a softcap with " + normalizer.name + ", received " +
+    return the_kernel + " does not support logit softcapping with " + normalizer.name + ", received softcap " +
            std::to_string(p.softcap);
   }
   if (kernel == CudaKernel::hopper) {
@@ -133,7 +133,8 @@ std::string unmet_condition(const Problem& p) {
 
 std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
-  if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
+  if (std::string unmet = unmet_type("the CUDA kernels", "support", kKernelTypes, p.dtype); !unmet.empty())
+    return unmet;
   if (head_size_limit(p.head_dim, p.value_dim) == 0) {
     return "the CUDA kernels support head sizes up to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(std::max(p.head_dim, p.value_dim));
@@ -164,7 +165,8 @@ CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
 
 std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache, CudaKernel kernel) {
   if (!find_traits(p.normalizer)) return unknown_normalizer(p.normalizer);
-  if (std::string unmet = unmet_type("the CUDA kernels", "take", kKernelTypes, p.dtype); !unmet.empty()) return unmet;
+  if (std::string unmet = unmet_type("the CUDA kernels", "support", kKernelTypes, p.dtype); !unmet.empty())
+    return unmet;
   if (p.head_dim < 1 || p.value_dim < 1 || head_size_limit(p.head_dim, p.value_dim) == 0) {
     return "the CUDA kernels support head sizes from 1 to " + std::to_string(kMaxHeadSize) + ", received " +
            std::to_string(p.head_dim) + " and " + std::to_string(p.value_dim);
@@ -175,9 +177,9 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
   // The kernels count blocks and rows with 32-bit integers.
   const double rows = static_cast<double>(p.batch) * static_cast<double>(p.heads) * static_cast<double>(p.q_length);
   if (rows * (static_cast<double>(cache.keys) / 32 + 2) >= 0x1p31) {
-    return "decode on CUDA supports fewer than 2^36 keys times rows, received " + std::to_string(p.batch) +
-           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) + " rows and up to " +
-           std::to_string(cache.keys) + " keys";
+    return "decode on CUDA supports fewer than 2^36 (query row, key) pairs, received " + std::to_string(p.batch) +
+           " sequences of " + std::to_string(p.heads) + " heads, " + std::to_string(p.q_length) +
+           " query rows and up to " + std::to_string(cache.keys) + " keys";
   }
   switch (kernel) {
     case CudaKernel::automatic:

@@ -30,7 +30,7 @@ void check_options(const PrepareOptions& options) {
     fail("data", "validation: expected a fraction in [0, 1), found {}", options.validation);
   }
   if (options.tokenizer.empty() == (options.train_pieces == 0)) {
-    fail("data", "expected either a tokenizer or a number of pieces to train one");
+    fail("data", "expected either a tokenizer or the number of pieces of a tokenizer to train");
   }
   if (options.shard_bytes < 1 << 10) fail("data", "shard size: expected at least 1 KiB, found {}", options.shard_bytes);
   if (fs::exists(options.output)) {
@@ -277,7 +277,8 @@ class Preparation {
     train.close();
     validation.close();
     if (document == 0) fail("data", "{}: contains no text{}", names(), left_out.note());
-    if (left_out.count > 0) log::warn("{} skipped; the first one: {}", counted(left_out.count, "line"), left_out.first);
+    if (left_out.count > 0)
+      log::warn("{} skipped; the first skipped line: {}", counted(left_out.count, "line"), left_out.first);
     if (skipped > 0) log::warn("{} without a text (null) skipped", counted(static_cast<int64_t>(skipped), "row"));
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();

@@ -54,10 +54,9 @@ Window window_of(const Request& request, int64_t max_length) {
 int32_t prefix_token(const Tokenizer& tokenizer) {
   if (const auto bos = tokenizer.bos_id()) return *bos;
   if (const auto eos = tokenizer.eos_id()) return *eos;
-  fail(
-      "eval",
-      "the {} tokenizer has neither a BOS nor an EOS token, but one of them is needed before the first token of a text",
-      tokenizer.kind());
+  fail("eval",
+       "the {} tokenizer has neither a BOS nor an EOS token, but BOS or EOS is needed before the first token of a text",
+       tokenizer.kind());
 }
 
 int32_t require_bos(const Tokenizer& tokenizer) {

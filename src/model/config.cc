@@ -103,8 +103,8 @@ bool is_convertible(ModelFamily family) {
 
 void check_conversion(const ModelConfig& c) {
   if (!is_convertible(c.family))
-    fail("model", "model_type: expected lazy_ and one of {}, found lazy_{}", fmt::join(convertible_families(), ", "),
-         name(c.family));
+    fail("model", "model_type: expected lazy_ followed by one of {}, found lazy_{}",
+         fmt::join(convertible_families(), ", "), name(c.family));
   if (!c.all_attention() || c.attention.normalizer != Normalizer::elastic || c.attention.gate != GateKind::none ||
       c.positions.kind != PositionKind::rope) {
     fail("model", "lazy_{}: expected the elastic normalizer, RoPE and no gate, found {}, {} and {}", name(c.family),

@@ -57,13 +57,13 @@ void LanguageModel::Impl::check(const at::Tensor& ids, const ForwardOptions& opt
     fail("model", "quantized models support only inference: disable gradients");
   if (options.cache && at::GradMode::is_enabled())
     fail("model", "a KV cache supports only inference: disable gradients");
-  if (options.packed && options.cache) fail("model", "packed sequences: expected no cache, found one");
+  if (options.packed && options.cache) fail("model", "packed sequences cannot be combined with a KV cache");
   if (options.paged) {
     const std::string why = paged_unsupported_reason(config, options.paged->max_length);
     if (!why.empty()) fail("model", "paged KV cache: {}", why);
     if (at::GradMode::is_enabled()) fail("model", "a paged KV cache supports only inference: disable gradients");
     if (options.cache || options.packed)
-      fail("model", "paged KV cache: expected neither a KV cache nor packed sequences");
+      fail("model", "a paged KV cache cannot be combined with a contiguous KV cache or packed sequences");
     if (ids.size(0) > 1 && ids.size(1) > ops::kMaxDecodeRows) {
       fail("model", "paged KV cache: expected at most {} tokens per sequence in a batch of several sequences, found {}",
            ops::kMaxDecodeRows, ids.size(1));
@@ -215,7 +215,7 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
                                                        const std::function<void(double)>& step) {
   const at::NoGradGuard no_grad;
   if (options.cache || options.packed || options.rows.defined())
-    fail("model", "forward_each: a cache, packed sequences and rows are not supported");
+    fail("model", "forward_each: the options cache, packed and rows are not supported");
   return impl_->run(batches, options, step);
 }
 

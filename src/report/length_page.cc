@@ -110,9 +110,10 @@ std::string perplexity_by_length(const Field& models, const Field& result) {
     add(plot, points, m);
   }
   fit(plot, true);
-  return figure(length_legend(models) + draw_responsive(plot),
-                "The same tokens at every length. Bars: 95\u2009% intervals. Lower is better" +
-                    std::string(plot.y_kind == Scale::Kind::log ? "; logarithmic." : "."));
+  return figure(
+      length_legend(models) + draw_responsive(plot),
+      "Every length is evaluated on the same tokens. Bars are 95\u2009% confidence intervals. Lower is better" +
+          std::string(plot.y_kind == Scale::Kind::log ? "; logarithmic." : "."));
 }
 
 std::string loss_by_position(const Field& models, const Field& result) {
@@ -184,10 +185,8 @@ std::string change_table(const Field& models, const Field& result) {
   }
   return fmt::format(
       "<h3>Which model loses more with length</h3><p class=\"notes\">The change of the loss from the shortest window, "
-      "minus "
-      "the same change of {}, in nats per token, on the same documents. Above zero, the model loses more. If the "
-      "interval "
-      "(95\u2009%) contains zero, the difference is not significant.</p>{}",
+      "minus the same change of {}, in nats per token, on the same documents. Above zero, the loss of the model "
+      "increases more. If the interval (95\u2009%) contains zero, the difference is not significant.</p>{}",
       length_name(models, 0), to_html(table));
 }
 
@@ -199,11 +198,11 @@ std::string lambada_words(const Field& models, const Field& result) {
                           {fmt::format("{:.0f}", standard["max_length"].number()),
                            cell(point(0, standard, "word_accuracy")), cell(point(0, standard, "word_perplexity"))}});
   }
-  return "<h3>Accuracy of the last words in the streams</h3>" +
+  return "<h3>Accuracy of the last words of the items in the streams</h3>" +
          length_table(models, result, "word_accuracy", "stream") +
-         "<h3>Perplexity of the last words in the streams</h3>" +
-         length_table(models, result, "word_perplexity", "stream") + "<h3>The standard score, one item at a time</h3>" +
-         to_html(table);
+         "<h3>Perplexity of the last words of the items in the streams</h3>" +
+         length_table(models, result, "word_perplexity", "stream") +
+         "<h3>Standard score, with each item in a separate context</h3>" + to_html(table);
 }
 
 std::string probe_maps(const Field& models, const Field& result, const std::string& task) {
@@ -243,14 +242,12 @@ std::string probe_maps(const Field& models, const Field& result, const std::stri
   if (gain && plot.y_low <= 0 && plot.y_high >= 0) plot.references.emplace_back(0, "not planted");
   return figure("<div class=\"multiples\">" + panels + "</div><div class=\"bar-line\">" + draw_color_bar(1) + "</div>",
                 task == "passkey" ? "Share of contexts in which greedy decoding reproduces the pass key without "
-                                    "an error. Depth 0\u2009%: the key "
-                                    "is at the beginning."
+                                    "an error. Depth 0\u2009%: the key is at the beginning."
                                   : "Share of values that are the most likely token after their key. Depth 0\u2009%: "
                                     "the pairs are at the beginning.") +
          figure(length_legend(models) + draw_responsive(plot),
                 gain ? "Log-likelihood of the answer minus its log-likelihood after the same context without the key, "
-                       "mean over the "
-                       "depths; higher is better."
+                       "mean over the depths; higher is better."
                      : "Mean over the depths; higher is better.");
 }
 

@@ -58,7 +58,8 @@ std::string weights_of(const RunData& run) {
   std::string text = fmt::format("puts {} % of its weight on the first token", percent(m.sink_ratio));
   if (std::fabs(m.released_mass) > 5e-4) text += fmt::format(", releases {} %", percent(m.released_mass));
   if (m.alive_fraction < 0.9995)
-    text += fmt::format(" and has {} % of the visible pairs alive", percent(m.alive_fraction));
+    text +=
+        fmt::format(" and gives a nonzero weight to {} % of the visible (query, key) pairs", percent(m.alive_fraction));
   return text;
 }
 
@@ -80,8 +81,7 @@ constexpr double kEarlyTokens = 200e6;
 // The head start measured in docs/results/evidence: block B, three seeds.
 constexpr const char* kHeadStart =
     "Such an early lead may be a head start: with 55M parameters, a lead of 0.26 nats after 50M tokens (0.15 to 0.37, "
-    "three "
-    "seeds) had shrunk to 0.03 after 200M tokens (0.00 to 0.06)";
+    "three seeds) had shrunk to 0.03 after 200M tokens (0.00 to 0.06)";
 
 }  // namespace
 
@@ -115,9 +115,9 @@ Headline headline(const std::vector<RunData>& runs) {
     const std::string after = budget(runs);
     const std::string start = after.empty() ? "Lazy Attention" : after + ", Lazy Attention";
     if (std::fabs(gap) < 0.5 / scale) {
-      sentence(fmt::format("{} and its softmax twin are equal to the printed digits", start));
+      sentence(fmt::format("{} and the compared softmax model have the same loss to the printed digits", start));
     } else {
-      sentence(fmt::format("{} is {} {} {} than its softmax twin on held-out text ({} %)", start,
+      sentence(fmt::format("{} is {} {} {} than the compared softmax model on held-out text ({} %)", start,
                            fixed(std::fabs(gap), quality->digits), quality->unit, gap < 0 ? "better" : "worse",
                            fixed(100 * std::fabs(gap) / value(1), 1)));
       if (gap < 0 && runs[0].tokens > 0 && runs[0].tokens < kEarlyTokens) sentence(kHeadStart);
@@ -163,8 +163,7 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section(
       "weights", "Distribution of attention weight",
       "Softmax weights add up to one, so a head that has nothing to attend to must still put its weight somewhere, "
-      "often on the first "
-      "token: an attention sink. With Elastic-Softmax a head can put weight on no key.",
+      "often on the first token: an attention sink. With Elastic-Softmax a head can put weight on no key.",
       weight_pictures(runs));
   body += section("layers", "Layer by layer", "", layer_curves(runs));
   body += section("offsets", "Learned offsets", "", learned_offsets(runs));

@@ -118,9 +118,7 @@ std::string weight_pictures(const std::vector<RunData>& runs) {
   return split_bars(runs) +
          figure("<div class=\"measures\">" + grid + "</div>",
                 "Each cell is one head. Rows are layers and columns are heads, both numbered from 0; values are in "
-                "percent. All runs use the same "
-                "color scale for a "
-                "measure. Means over " +
+                "percent. All runs use the same color scale for a measure. Means over " +
                     settings + "." + (commands.empty() ? "" : " Created by " + commands + ".")) +
          "<details><summary>All values as tables</summary>" + tables + "</details>";
 }
@@ -198,11 +196,9 @@ std::string attention_maps(const std::vector<RunData>& runs) {
   if (body.empty()) return "";
   return figure(
       body + "<div class=\"bar-line\">" + draw_weight_bar() + "</div>",
-      "Rows are queries and columns are keys, in the order of the text. Darker "
-      "colors are larger weights, on a "
+      "Rows are queries and columns are keys, in the order of the text. Darker colors are larger weights, on a "
       "square-root scale; a blank cell inside the triangle is a weight of exactly zero. A dark first column is an "
-      "attention sink. The text below "
-      "each map is shaded by the mean weight that each token receives." +
+      "attention sink. The text below each map is shaded by the mean weight that each token receives." +
           (commands.empty() ? "" : " Created by " + commands + "."),
       "splittable");
 }

@@ -91,11 +91,9 @@ std::string learned_offsets(const std::vector<RunData>& runs) {
         "<div class=\"panel\"><h4>{}</h4>{}</div>", run_name(runs, i),
         draw(plot, 640, 300, "at-wide") + draw(plot, 640, 300, "at-middle") + draw(plot, 296, 260, "at-narrow"));
   }
-  return figure(
-      "<div class=\"stack\">" + panels + "</div>",
-      "A dot is a head; the line is the mean of the layer. Weight = ReLU(softmax + τ / i): the more negative τ is, "
-      "the more weight the "
-      "head releases; zero is plain softmax. Read from the trained model.");
+  return figure("<div class=\"stack\">" + panels + "</div>",
+                "A dot is a head; the line is the mean of the layer. Weight = ReLU(softmax + τ / i): the more negative "
+                "τ is, the more weight the head releases; zero is plain softmax. Read from the trained model.");
 }
 
 std::string learned_distance_bias(const std::vector<RunData>& runs) {
@@ -143,13 +141,12 @@ std::string learned_distance_bias(const std::vector<RunData>& runs) {
     }
     const std::string note =
         shown < bias.size() ? fmt::format(" {} of {} layers are shown, evenly spaced.", shown, bias.size()) : "";
-    body += figure(
-        fmt::format("<p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", run_name(runs, i), panels),
-        "The bias that is added to a score, by distance between query and key (0 is the token itself; the axis is "
-        "logarithmic). Thin "
-        "lines: heads; strong line: their mean. Positive values increase attention to a distance, negative values "
-        "reduce it." +
-            note + " Read from the trained model.");
+    body +=
+        figure(fmt::format("<p class=\"legend\">{}</p><div class=\"multiples\">{}</div>", run_name(runs, i), panels),
+               "The bias that is added to a score, by distance between query and key (0 is the token itself; the axis "
+               "is logarithmic). Thin lines: heads; strong line: their mean. Positive values increase attention to a "
+               "distance, negative values reduce it." +
+                   note + " Read from the trained model.");
   }
   return body;
 }

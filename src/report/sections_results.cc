@@ -49,8 +49,8 @@ std::vector<Measure> measures() {
       {"Released mass", "weight given to no key", from_sinks(&SinkMeasures::released_mass), share, B::neither},
       {"Alive fraction", "visible pairs with weight above zero", from_sinks(&SinkMeasures::alive_fraction), share,
        B::neither},
-      {"Sink<sub>1</sub><sup>0.3</sup>", "heads whose first key gets over 0.3", from_sinks(&SinkMeasures::sink_1),
-       share, B::neither},
+      {"Sink<sub>1</sub><sup>0.3</sup>", "heads with more than 0.3 of the weight on the first key",
+       from_sinks(&SinkMeasures::sink_1), share, B::neither},
       {"Training tokens", "", [](const RunData& r) { return positive(r.tokens); }, count, B::neither},
       {"Training speed", "tokens per second, fastest interval",
        [](const RunData& r) { return positive(r.tokens_per_second); }, count, B::neither},
@@ -116,8 +116,7 @@ std::string result_table(const std::vector<RunData>& runs) {
   }
   return figure(to_html(table),
                 "The best loss is bold; for the other measures no direction is better. Shares are means over samples, "
-                "layers, heads and "
-                "queries; density, sink ratio and released mass add up to 100\u2009%." +
+                "layers, heads and queries; density, sink ratio and released mass add up to 100\u2009%." +
                     (sources.empty() ? "" : " Loss from " + sources + ".") + speed_note(runs));
 }
 

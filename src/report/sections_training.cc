@@ -117,8 +117,7 @@ std::string learning_curves(const std::vector<RunData>& runs) {
     commands += (commands.empty() ? "" : ", ") + code("lazy train " + (run.folder / "config.toml").string());
   return figure(legend(runs) + draw_responsive(plot),
                 "Strong lines with marks: validation loss during training, on a part of the validation split; the "
-                "results below can cover "
-                "more of it. Faint lines: training loss, smoothed. Lower is better; the first "
+                "results below can cover more of it. Faint lines: training loss, smoothed. Lower is better; the first "
                 "8\u2009% of training can be above the frame. Created by " +
                     commands + ".") +
          difference(runs);

@@ -111,8 +111,11 @@ Numbers head_bias(const Json& values, const MeasureSpec& m) {
   Numbers out;
   if (m.of_head == "inhibition") {
     if (static_cast<int64_t>(bias[0][0].size()) < kShortestForReturn)
-      return {
-          {}, "", fmt::format("the bias ends at distance {}: the pattern needs more than 100", bias[0][0].size() - 1)};
+      return {{},
+              "",
+              fmt::format("the distance bias ends at distance {}, but the pattern of inhibition of return needs more "
+                          "than 100 distances",
+                          bias[0][0].size() - 1)};
     Words shares;
     for (int64_t l = 1; l <= static_cast<int64_t>(bias.size()); ++l)
       shares.push_back(fmt::format("{:.2g}", mean_of(over_heads(bias, l, l, measure))));
@@ -123,7 +126,7 @@ Numbers head_bias(const Json& values, const MeasureSpec& m) {
 }
 
 Numbers head_offset(const Json& values, const MeasureSpec& m) {
-  if (!values.contains("tau")) return {{}, "", "the model has no offsets"};
+  if (!values.contains("tau")) return {{}, "", "the model has no learned offsets (tau)"};
   const auto tau = values.at("tau").get<std::vector<Doubles>>();
   const auto [first, last] = layer_range(m, tau.size());
   return {over_heads(tau, first, last, [&m](double t) { return m.of_head == "size" ? std::abs(t) : t; }), "", ""};

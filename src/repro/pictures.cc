@@ -34,8 +34,10 @@ std::string draw_picture(const std::string& name, const Results& results, const 
   if (name == "interventions")
     return of_models(results, name, "interventions", "Attention after each intervention", draw_interventions);
   if (name == "gamma")
-    return of_models(results, name, "gamma", "gamma at the largest coordinates of EPE_1", draw_gamma);
-  if (name == "epe") return of_models(results, "positions", "epe", "Effective positional encodings", draw_positions);
+    return of_models(results, name, "gamma",
+                     "gamma at the largest coordinates of the effective positional embedding EPE_1", draw_gamma);
+  if (name == "epe")
+    return of_models(results, "positions", "epe", "Effective positional embeddings (EPE)", draw_positions);
   if (name == "repetition") return of_models(results, name, "maps", "Natural text and repetition", draw_repetition);
   if (name == "vectors") {
     return of_models(results, name, "tables", "The table", [&published](const Json& values, int) {

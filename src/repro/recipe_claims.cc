@@ -56,7 +56,7 @@ Side side_of(const Page& page, const ClaimSpec& c, const std::string& measure, c
   Side side{numbers_of(page, measure_at(page, measure, c.where), model, seed)};
   if (side.numbers.items.empty()) return side;
   if (c.variance && side.numbers.items.size() < 2) {
-    side.numbers.missing = "too few heads for a variance";
+    side.numbers.missing = "a variance needs at least two heads";
     return side;
   }
   side.value = reduced(c, side.numbers.items);

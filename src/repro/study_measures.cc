@@ -90,7 +90,7 @@ Numbers nearest_row_measure(const Json& values, const MeasureSpec& m) {
   const std::string where = hidden ? fmt::format("layer {}", match.layer)
                                    : fmt::format("layer {}, head {}{}", match.layer, match.head,
                                                  match.cut ? " of the fused projection cut into three blocks" : "");
-  return {{equal}, fmt::format("the nearest row is {} with {}", where, ours), ""};
+  return {{equal}, fmt::format("the most similar row is in {}, with the values {}", where, ours), ""};
 }
 
 Numbers first_over_others(const Json& values, const MeasureSpec& m) {

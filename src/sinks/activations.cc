@@ -140,8 +140,8 @@ std::string saved_table(const std::filesystem::path& file, const ActivationRepor
 
 std::string to_table(const ActivationReport& probe) {
   std::string out =
-      "| place | shape | mean | deviation | lowest | highest | norm, first position | norm, median of the others "
-      "|\n|---|---|---:|---:|---:|---:|---:|---:|\n";
+      "| activation | shape | mean | deviation | lowest | highest | norm, first position | norm, median of the other "
+      "positions |\n|---|---|---:|---:|---:|---:|---:|---:|\n";
   for (const ActivationStatistics& s : probe.places) {
     std::vector<double> others(s.norm.begin() + (s.norm.empty() ? 0 : 1), s.norm.end());
     std::nth_element(others.begin(), others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2), others.end());

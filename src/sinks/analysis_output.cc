@@ -219,8 +219,7 @@ std::string to_table(const FurtherMeasures& further) {
     const DecodeReads::Result& d = *further.decode;
     out += fmt::format(
         "decode step after {} tokens: {}% of the (query, key) pairs have a weight above zero, {}% of the rows of V "
-        "have one "
-        "for a query head of their group; {:.1f} of {:.1f} MB of K and V are needed\n",
+        "have one for a query head of their group; {:.1f} of {:.1f} MB of K and V are needed\n",
         d.length, percent_number(row_mean(d.alive)), percent_number(row_mean(d.alive_in_group)), d.alive_bytes / 1e6,
         d.visible_bytes / 1e6);
   }

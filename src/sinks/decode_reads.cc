@@ -26,7 +26,7 @@ void DecodeReads::measure(int64_t layer, const at::Tensor& q, const at::Tensor& 
   const at::NoGradGuard no_grad;
   const int64_t length = q.size(1), queries = std::min(max_queries_, length), first = length - queries;
   if (samples_ > 0 && length != length_)
-    fail("sinks", "all samples that are measured together must have the same length, found two lengths");
+    fail("sinks", "all samples that are measured together must have the same length, found two different lengths");
   const ops::AttentionTerms terms = model_.attention_terms(layer);
   const at::Tensor scores_BHQK = ops::attention_scores(q.narrow(1, first, queries), k, terms, first);
   const at::Tensor visible_BHQK = scores_BHQK.ne(-std::numeric_limits<float>::infinity());

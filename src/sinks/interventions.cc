@@ -119,7 +119,7 @@ Interventions::Change Interventions::parse(Kind kind, const char* option, const 
     sign = 1;
     expects_term = false;
   }
-  if (expects_term) fail("sinks", "{}: expected a value after the last sign", change.text);
+  if (expects_term) fail("sinks", "{}: expected a value after the last + or -", change.text);
   return change;
 }
 

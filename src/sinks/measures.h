@@ -21,9 +21,8 @@ namespace lazy::sinks {
 
 // Explains the first four measures; printed after tables.
 inline constexpr const char* kMeasureLegend =
-    "sink ratio: mean weight on the first key; density: on all other keys; released mass: 1 - both; alive fraction: "
-    "share "
-    "of visible pairs with a weight above zero\n";
+    "sink ratio: mean weight on the first key; density: mean weight on all other keys; released mass: 1 minus sink "
+    "ratio and density; alive fraction: share of visible pairs with a weight above zero\n";
 
 using HeadMatrix = std::vector<std::vector<double>>;  // [layer][head]
 

@@ -83,7 +83,7 @@ void WeightMeasures::add_sample(Layer& layer, const at::Tensor& received, const 
   const auto sum = [](at::Tensor& total, const at::Tensor& values) {
     const at::Tensor more = values.sum(0, false, at::kDouble).to(at::kCPU);
     if (total.defined() && total.sizes() != more.sizes())
-      fail("sinks", "all samples that are measured together must have the same length, found two lengths");
+      fail("sinks", "all samples that are measured together must have the same length, found two different lengths");
     total = total.defined() ? total + more : more;
   };
   sum(layer.alpha, alpha);
@@ -132,7 +132,7 @@ void VectorStatistics::attach(ActivationHooks& probes) {
     const at::Tensor variance =
         sum(tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).var(-1, /*unbiased=*/true));
     if (norm_[layer].defined() && norm_[layer].sizes() != norm.sizes())
-      fail("sinks", "all samples that are measured together must have the same length, found two lengths");
+      fail("sinks", "all samples that are measured together must have the same length, found two different lengths");
     norm_[layer] = norm_[layer].defined() ? norm_[layer] + norm : norm;
     variance_[layer] = variance_[layer].defined() ? variance_[layer] + variance : variance;
     samples_[layer] += tensor.size(0);

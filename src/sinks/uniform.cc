@@ -19,7 +19,7 @@ bool depends_on_level(Normalizer normalizer) {
 }  // namespace
 
 double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, int64_t length) {
-  if (length < 1) fail("sinks", "uniform rows: expected a length of at least 1, found {}", length);
+  if (length < 1) fail("sinks", "baseline of uniform attention: expected a length of at least 1, found {}", length);
   const auto queries = static_cast<double>(length);
   const double even = harmonic_number(length) / queries;
   switch (normalizer) {
@@ -38,7 +38,7 @@ double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, 
     case Normalizer::softpick:
       break;
   }
-  fail("sinks", "uniform rows: expected softmax, elastic, sparsemax or entmax15, found {}",
+  fail("sinks", "baseline of uniform attention: expected softmax, elastic, sparsemax or entmax15, found {}",
        kNormalizerNames.name(normalizer));
 }
 
@@ -46,7 +46,10 @@ HeadMatrix uniform_sink_ratios(const LanguageModel& model, int64_t length) {
   const AttentionConfig& attention = model.config().attention;
   HeadMatrix out;
   for (const int64_t window : layer_windows(model.config())) {
-    if (window > 0) fail("sinks", "uniform rows: expected attention without a sliding window, found one of {}", window);
+    if (window > 0)
+      fail("sinks",
+           "baseline of uniform attention: expected attention without a sliding window, found a window of {} tokens",
+           window);
     const at::Tensor tau = model.tau(static_cast<int64_t>(out.size()));
     const at::Tensor offsets = tau.defined() ? tau.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
     std::vector<double> heads;
@@ -79,7 +82,7 @@ void UniformRows::add(const std::vector<at::Tensor>& stats) {
 }
 
 HeadMatrix UniformRows::result() const {
-  if (samples_ == 0) fail("sinks", "uniform rows: expected at least one pass, found none");
+  if (samples_ == 0) fail("sinks", "baseline of uniform attention: expected at least one pass, found none");
   if (!depends_on_level(model_.config().attention.normalizer)) return uniform_sink_ratios(model_, length_);
   HeadMatrix out = even_;
   for (auto& heads : out) {

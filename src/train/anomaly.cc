@@ -89,10 +89,12 @@ AnomalyDecision check_anomaly(const AnomalyOptions& options, AnomalyState& state
     }
   } else if (decision.action == AnomalyAction::skip && state.skipped_in_a_row >= options.max_skips) {
     decision.action = AnomalyAction::stop;
-    decision.limit = fmt::format("{} steps in a row were skipped, training.max_skips", state.skipped_in_a_row);
+    decision.limit =
+        fmt::format("{} consecutive steps were skipped, which is the limit training.max_skips", state.skipped_in_a_row);
   } else if (decision.action == AnomalyAction::roll_back && state.rolled_back >= options.max_roll_backs) {
     decision.action = AnomalyAction::stop;
-    decision.limit = fmt::format("the run was rolled back {} times, training.max_roll_backs", state.rolled_back);
+    decision.limit =
+        fmt::format("the run was rolled back {} times, which is the limit training.max_roll_backs", state.rolled_back);
   }
   if (decision.action == AnomalyAction::skip) ++state.skipped, ++state.skipped_in_a_row;
   if (decision.action == AnomalyAction::roll_back) ++state.rolled_back;

@@ -40,7 +40,7 @@ std::string memory_text(const Json& memory, double capacity) {
   std::string text = fmt::format("{:<30}", "memory of each GPU");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", mode);
   text += "\n" + rows(memory, "state") + rows(memory, "activations");
-  text += "  the larger of these parts\n" + rows(memory, "passing");
+  text += "  the larger of the following parts\n" + rows(memory, "passing");
   text += fmt::format("  {:<28}", "peak");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
   text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));
@@ -91,14 +91,15 @@ std::string plan_text(const Json& plan) {
                       integer("tokens_per_step"), integer("gpus"), integer("gradient_accumulation_steps"),
                       integer("batch_size"), integer("seq_len"), integer("steps"));
   if (plan["batch_size"] != plan["configured_batch_size"]) {
-    text += fmt::format("  set training.batch_size = {}: {} GPUs x {} sequences do not divide the global batch\n",
-                        integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
+    text +=
+        fmt::format("  set training.batch_size = {}, because {} GPUs x {} sequences do not divide the global batch\n",
+                    integer("batch_size"), integer("gpus"), integer("configured_batch_size"));
   }
   if (const double minutes = plan["minutes"].get<double>(); minutes > 0) {
     text += fmt::format("  training.minutes = {:g} ends the run earlier if the steps take longer\n", minutes);
   }
   text += memory_text(plan["memory"], plan["gpu_memory_gib"].get<double>());
-  text += "  excludes the CUDA context and the rounding of the allocator\n";
+  text += "  these sizes exclude the CUDA context and the rounding of the allocator\n";
   if (plan.contains("speed")) {
     const Json& speed = plan["speed"];
     text += fmt::format(
@@ -123,11 +124,11 @@ std::string plan_text(const Json& plan) {
   }
   text += data_text(plan["data"]);
   const Json& checkpoint = plan["checkpoint"];
-  text += fmt::format(
-      "checkpoint  {}, {} kept: {}; model {}\n", bytes(checkpoint["bytes"]),
-      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
-      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "the size depends on their number",
-      bytes(checkpoint["model_bytes"]));
+  text +=
+      fmt::format("checkpoint  {} each; size of the {} that are kept: {}; model {}\n", bytes(checkpoint["bytes"]),
+                  checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
+                  checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "depends on their number",
+                  bytes(checkpoint["model_bytes"]));
   return text;
 }
 

@@ -196,7 +196,7 @@ TrainResult Trainer::run() {
                                   config_.steps,
                                   state_.step > 0 ? fmt::format("the state is saved in {}; continue with --resume",
                                                                 checkpoint_folder(state_.step).string())
-                                                  : "there was nothing to save yet"),
+                                                  : "no step was finished, so nothing was saved"),
                       signal);
   }
   if (progress) progress->finish(progress_text(result));
@@ -217,7 +217,7 @@ TrainResult Trainer::finish() {
   if (!communicator_.is_rank0()) return {state_.step, {}};
   std::string text =
       fmt::format("trained {} steps{}, {} tokens, in {}", state_.step,
-                  state_.step < most_steps_ ? fmt::format(" of {}, for training.minutes", most_steps_) : "",
+                  state_.step < most_steps_ ? fmt::format(" of {}, limited by training.minutes", most_steps_) : "",
                   human_count(static_cast<double>(state_.tokens)), human_seconds(seconds()));
   if (validation_loss_) {
     text += fmt::format("; held-out loss {:.4f} nats/token, {:.4f} bits/byte", *validation_loss_,

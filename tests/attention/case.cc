@@ -18,7 +18,7 @@ std::string Shape::text() const {
     << " score scale " << score_scale << " softcap " << softcap
     << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
     << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed")
-    << (rounded_sums ? " with sums of rounded outputs" : "");
+    << (rounded_sums ? " with row sums of the rounded outputs" : "");
   return s.str();
 }
 
@@ -105,7 +105,8 @@ Inputs make_inputs(const Shape& s, uint64_t seed) {
       for (int64_t row = 0; row < sequence.q_length; ++row) {
         for (int attempt = 0; near_threshold(p, in, sequence, h, row); ++attempt) {
           if (attempt == 1000)
-            throw std::runtime_error("found no random inputs outside of the liveness band: " + s.text());
+            throw std::runtime_error("found no random inputs whose weights are all clearly zero or nonzero: " +
+                                     s.text());
           double* q = in.q.row(sequence.batch, sequence.q_begin + row, h);
           for (int64_t d = 0; d < s.head_dim; ++d) q[d] = round_to(s.dtype, s.score_scale * normal(random));
         }

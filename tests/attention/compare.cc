@@ -101,7 +101,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("largest score", DType::f32, [](const Results& r) { return part_of(r.score_stats, 0, 2); });
   one("entropy", DType::f32, [](const Results& r) { return part_of(r.score_stats, 1, 2); });
   if (!fast.stats.empty()) {
-    EXPECT_EQ(part_of(reference.stats, 2), part_of(fast.stats, 2)) << "numbers of alive keys differ: " << s.text();
+    EXPECT_EQ(part_of(reference.stats, 2), part_of(fast.stats, 2))
+        << "numbers of keys with nonzero weight differ: " << s.text();
   }
 }
 

@@ -317,7 +317,7 @@ Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, in
 
 // The case has so many keys that one warp of a GPU processes a few hundred of them and its ring buffers wrap around.
 TEST(Decode, ManyKeysPerWarp_MatchReference) {
-  if (!on_cuda()) GTEST_SKIP() << "only the GPU kernel divides the work in this way";
+  if (!on_cuda()) GTEST_SKIP() << "this test checks how the GPU kernel divides the work";
   const Shape s = many_keys(8, 4096, 64, 16, 8);
   TwoReferences comparison;
   const Inputs in = make_inputs(s, 31);
@@ -328,7 +328,7 @@ TEST(Decode, ManyKeysPerWarp_MatchReference) {
 // The case has so many short sequences that one GPU block processes all keys of a tile (by_tile in decode.cu), unless
 // statistics are requested.
 TEST(Decode, ManyShortSequences_MatchReference) {
-  if (!on_cuda()) GTEST_SKIP() << "only the GPU kernel divides the work in this way";
+  if (!on_cuda()) GTEST_SKIP() << "this test checks how the GPU kernel divides the work";
   TwoReferences comparison;
   for (const auto& [paged, heads, softcap] : {std::tuple{false, 12, 0.0}, {true, 12, 0.0}, {true, 4, 5.0}}) {
     Shape s = many_keys(64, 300, heads, 4, 64);

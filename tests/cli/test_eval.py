@@ -60,7 +60,7 @@ def test_finished_tasks_survive_an_interruption(lazy_binary, model, tmp_path, na
     [file] = found()
     results = json.loads(file.read_text())
     assert list(results["results"]) == ["short"] and results["unfinished"] == [long]
-    assert final is None or not final.exists(), "an existing file of this name is complete"
+    assert final is None or not final.exists(), "an interrupted run must not write the file of complete results"
     assert len(list(file.parent.glob("samples_short_*.jsonl"))) == 1
     line = error.strip().splitlines()[-1]
     assert str(file) in line and f"--tasks {long}" in line, line

@@ -141,7 +141,7 @@ Use measure(int count, Sharding sharding, bool bf16) {
     DataParallel parallel(model, ranks, sharding);
     const auto by_rank = [&](int64_t bytes) { return static_cast<double>(bytes - start) / count; };
     const auto note = [&](double& into) {
-      ranks.barrier("a look at the memory");
+      ranks.barrier("before the memory measurement");
       if (ranks.is_rank0()) {
         into = by_rank(counter.live);
         // Wait until Gloo's threads have released their memory; no memory is allocated meanwhile.
@@ -150,7 +150,7 @@ Use measure(int count, Sharding sharding, bool bf16) {
           into = std::min(into, by_rank(counter.live));
         }
       }
-      ranks.barrier("the end of it");
+      ranks.barrier("after the memory measurement");
     };
     note(use.model);
     AdamW optimizer(parallel.optimizer_parameters(), {});

@@ -14,9 +14,10 @@ LAZY_FUZZ_TARGET(config_json) {
   const auto written = config.to_json();
   try {
     const auto again = ModelConfig::from_json(nlohmann::json::parse(written.dump()), "written").to_json();
-    fuzz::require(written == again,
-                  "a written configuration reads differently: " + written.dump() + " / " + again.dump());
+    fuzz::require(written == again, "a configuration changed when it was written and read again: " + written.dump() +
+                                        " / " + again.dump());
   } catch (const Error& e) {
-    fuzz::require(false, "a written configuration is rejected: " + written.dump() + ": " + e.what());
+    fuzz::require(false,
+                  "a configuration was written but could not be read again: " + written.dump() + ": " + e.what());
   }
 }

@@ -22,9 +22,9 @@ LAZY_FUZZ_TARGET(configuration) {
   // An accepted value can be written, and reading it again gives the same value.
   const std::string text = Config::load(path, overrides).to_toml();
   const std::string again = Config::parse(text, "written").to_toml();
-  fuzz::require(text == again, "a written configuration reads differently: " + text + " / " + again);
+  fuzz::require(text == again, "a configuration changed when it was written and read again: " + text + " / " + again);
   const auto copy = fuzz::put("copy.toml", config.toml);
   fuzz::require(train::TrainConfig::load(copy).settings() == config.settings(),
-                "the resolved configuration gives the same run");
+                "the settings are unchanged when the resolved configuration is loaded");
   count_parameters(config.model);
 }

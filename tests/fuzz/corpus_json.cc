@@ -20,7 +20,7 @@ LAZY_FUZZ_TARGET(corpus_json) {
   const CorpusInfo info = read_corpus_info(folder);
   for (const auto& [name, split] : info.splits) {
     const auto shards = open_shards(folder, name);
-    fuzz::require(shards.size() == split.shards.size(), "each name has one shard");
+    fuzz::require(shards.size() == split.shards.size(), "one shard is opened for each listed file");
   }
   if (info.splits.contains("train") && info.splits.at("train").documents > 0) {
     const Sequences sequences(folder, "train", {.length = 2});
@@ -32,5 +32,5 @@ LAZY_FUZZ_TARGET(corpus_json) {
   const CorpusInfo again = read_corpus_info(folder);
   fuzz::require(again.inputs == info.inputs && again.seed == info.seed && again.splits.size() == info.splits.size() &&
                     again.tokenizer.fingerprint == info.tokenizer.fingerprint,
-                "written information reads the same");
+                "the information is unchanged after it was written and read again");
 }

@@ -23,10 +23,10 @@ LAZY_FUZZ_TARGET(safetensors) {
   const SafetensorsHeader again =
       parse_safetensors(written + std::string(input.substr(header.data_start)), "written.safetensors");
   fuzz::require(again.metadata == header.metadata && again.entries.size() == header.entries.size(),
-                "a written header reads the same");
+                "the header is unchanged after it was written and read again");
   for (size_t i = 0; i < again.entries.size(); ++i) {
     const SafetensorsEntry &a = again.entries[i], &b = header.entries[i];
     fuzz::require(a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin,
-                  "a written entry reads the same");
+                  "each entry is unchanged after it was written and read again");
   }
 }

@@ -107,7 +107,7 @@ def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_bi
 
     refused = call("--tokens", "100M")
     assert refused.returncode == 2 and "--tokens" in refused.stderr.splitlines()[-1], refused.stderr
-    assert not (tmp_path / "out").exists(), "no text of this size has enough tokens"
+    assert not (tmp_path / "out").exists(), "a rejected call must not create the output folder"
     refused = call("--tokens", "60k")
     assert refused.returncode == 2 and "--tokens" in refused.stderr.splitlines()[-1], refused.stderr
     splits = json.loads((tmp_path / "out" / "corpus" / "corpus.json").read_text())["splits"]

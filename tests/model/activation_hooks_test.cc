@@ -136,7 +136,8 @@ TEST(ActivationHooks, Weights_MatchAttentionOperator) {
                                  1e-5, 1e-6))
             << normalizer;
         const at::Tensor later = ops::normalized_weights(ops::attention_scores(q.slice(1, 6), k, terms, 6), terms);
-        EXPECT_TRUE(at::allclose(later, weights.slice(2, 6), 1e-12, 1e-14)) << "queries from the seventh on";
+        EXPECT_TRUE(at::allclose(later, weights.slice(2, 6), 1e-12, 1e-14))
+            << "weights of the queries from the seventh on";
         ++cases;
       }
     }

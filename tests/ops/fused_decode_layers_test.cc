@@ -121,7 +121,7 @@ class LayersOfAStep {
 
 // The kernel is launched once, then recorded as a CUDA graph and replayed with different inputs.
 TEST(FusedDecodeLayersGpu, FusedKernel_MatchesSeparateKernels) {
-  if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},
                               LayersCase{16, 64, 4000, 4, "softmax"}, LayersCase{8, 128, 5000, 2, "elastic"},
                               LayersCase{8, 128, 300, 2, "softmax_sink"}, LayersCase{16, 64, 40000, 1, "elastic"},

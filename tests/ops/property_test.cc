@@ -488,7 +488,8 @@ void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& fou
     reference = run(exact);
   } catch (const c10::Error& e) {
     if (test_device().is_cuda() && c.kind == Call::decode) return;  // on a GPU, invalid lengths and pages result in NaN
-    ADD_FAILURE() << "the float64 operator rejects a call that was accepted: " << e.what_without_backtrace() << '\n'
+    ADD_FAILURE() << "the operator rejects a call in float64 that it accepted in another type: "
+                  << e.what_without_backtrace() << '\n'
                   << c.text;
     return;
   }

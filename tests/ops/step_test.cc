@@ -32,7 +32,7 @@ double step_error(const at::Tensor& found, const at::Tensor& expected) {
 class StepGpu : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+    if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   }
 };
 
@@ -380,7 +380,8 @@ TEST_F(StepGpu, SampledTokens_MatchCpu) {
 
 // A recorded function reads its input tensors at the time of each call, not at the time of the recording.
 TEST(Recorder, RecordedWork_RunsOnEachCall) {
-  if (test_device().is_cuda()) GTEST_SKIP() << "a GPU needs a separate stream: see the tests of DecodeRunner";
+  if (test_device().is_cuda())
+    GTEST_SKIP() << "on a GPU, recording needs a separate stream; the tests of DecodeRunner cover this case";
   const at::Tensor x = at::zeros({3});
   const auto again = make_recorder(test_device())->record([&] { x.add_(1); });
   again();

@@ -27,7 +27,7 @@ def main():
     p.add_argument("harness", help="folder with lm-evaluation-harness's results and samples")
     p.add_argument("--lazy", required=True, help="folder with the output of `lazy eval`")
     p.add_argument("--model", required=True, help="model folder")
-    p.add_argument("--texts", type=int, default=4, help="how many (default %(default)s)")
+    p.add_argument("--texts", type=int, default=4, help="number of texts (default %(default)s)")
     a = p.parse_args()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

@@ -56,15 +56,15 @@ def main():
     p.add_argument("--lazy", help="the lazy program; without it only the harness runs")
     p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")
     p.add_argument("--limit", type=int, help="maximum number of documents per task")
-    p.add_argument("--num-fewshot", type=int, help="examples in the prompt")
+    p.add_argument("--num-fewshot", type=int, help="number of examples in the prompt")
     p.add_argument("--max-length", type=int, help="maximum length in tokens (default: the model's)")
     p.add_argument(
         "--bos",
         action=argparse.BooleanOptionalAction,
         help="whether to insert BOS before every text, in both programs (default: the tokenizer's setting)",
     )
-    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of both (default %(default)s)")
-    p.add_argument("--batch-size", type=int, default=16, help="of the harness")
+    p.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="device of both (default %(default)s)")
+    p.add_argument("--batch-size", type=int, default=16, help="batch size of the harness")
     p.add_argument("--tolerance", type=float, default=1e-3, help="tolerance of log-likelihoods (default %(default)s)")
     p.add_argument("--cache", default="build/parity", help="folder for the harness's results (default %(default)s)")
     p.add_argument("--output", help="keep the results of `lazy eval` in this folder")

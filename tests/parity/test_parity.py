@@ -33,7 +33,7 @@ def harness_python():
     """Returns the interpreter LAZY_LM_EVAL_PYTHON. Skips the test if it is not set or cannot run the harness."""
     python = os.environ.get("LAZY_LM_EVAL_PYTHON")
     if not python:
-        pytest.skip("LAZY_LM_EVAL_PYTHON is not set: an interpreter with lm_eval 0.4.13")
+        pytest.skip("LAZY_LM_EVAL_PYTHON is not set to a Python interpreter with lm_eval 0.4.13")
     imports = [python, "-c", "import lm_eval, torch, transformers, accelerate"]
     if subprocess.run(imports, stderr=subprocess.DEVNULL).returncode != 0:
         pytest.skip(f"{python} cannot import lm_eval, torch, transformers and accelerate")

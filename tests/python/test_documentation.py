@@ -75,7 +75,7 @@ def test_program_for_fsdp_runs(tmp_path):
     assert len(losses) == 8 and losses[-1] < losses[0]
     tensors = pytest.importorskip("safetensors.torch").load_file(tmp_path / "sharded" / "model.safetensors")
     tau = tensors["model.layers.1.self_attn.lazy_tau"]
-    assert tau.shape == (4,) and not tau.equal(tau.bfloat16().float()), "tau is trained in fp32"
+    assert tau.shape == (4,) and not tau.equal(tau.bfloat16().float()), "tau must be trained in fp32"
 
 
 def test_llama_in_five_lines_runs(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from definition import Pool, gradients, leaf
 
-entmax = pytest.importorskip("entmax", reason="entmax is not installed; written against 1.3")
+entmax = pytest.importorskip("entmax", reason="entmax is not installed (the test was written for version 1.3)")
 FUNCTIONS = {"sparsemax": entmax.sparsemax, "entmax15": entmax.entmax15}
 
 
@@ -53,6 +53,6 @@ def test_result_gradients_and_support_match_the_entmax_package(normalizer, causa
         for name, *three in zip(("out", "q", "k", "v", "bias"), ours, wide, theirs(single)[1]):
             pool.add(name, *three)
         alive = (weights > 0).sum(-1)
-        assert alive.max() < m or m < 3, "some keys must have zero weight, otherwise the case tests little"
-        assert torch.equal(stats[2].long(), alive), "the same keys are alive"
+        assert alive.max() < m or m < 3, "some keys must have zero weight, otherwise the test case is too weak"
+        assert torch.equal(stats[2].long(), alive), "the numbers of keys with nonzero weight must be equal"
     pool.check()

@@ -234,7 +234,7 @@ def test_statistics():
     assert torch.equal(stats[2][:, :, 0], torch.zeros(2, 4)), "at tau = -1 the first query releases all its weight"
     same, with_scores = layer(x, return_score_stats=True)
     assert torch.equal(same, out) and torch.equal(with_scores[:3], stats)
-    assert (with_scores[4] >= 0).all() and (with_scores[4, :, :, 0] == 0).all(), "one key: no entropy"
+    assert (with_scores[4] >= 0).all() and (with_scores[4, :, :, 0] == 0).all(), "the entropy over one key is zero"
 
 
 def test_trains():

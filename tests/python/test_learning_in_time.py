@@ -163,7 +163,7 @@ def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monke
     comparison.
     """
     titans_pytorch = pytest.importorskip(
-        "titans_pytorch", reason="titans-pytorch is not installed; written against 0.5.5"
+        "titans_pytorch", reason="titans-pytorch is not installed (the test was written for version 0.5.5)"
     )
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks"))
     from learner_peers import ResidualNorm
@@ -222,4 +222,4 @@ def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monke
         if gradient is not None:
             torch.testing.assert_close(mine, gradient, rtol=1e-8, atol=1e-9)
             compared += 1
-    assert compared == 3 + 3 * 2 + depth, "q, k, v, three gates with biases, the memory's weights"
+    assert compared == 3 + 3 * 2 + depth, "q, k, v, three gates with biases and the memory weights must be compared"

@@ -94,7 +94,7 @@ def naive(*modules):
     package requires Triton with a GPU."""
     spec = importlib.util.find_spec("fla")
     if spec is None or importlib.util.find_spec("einops") is None:
-        pytest.skip("flash-linear-attention (its fla-core) and einops are not installed; written against 0.6.0")
+        pytest.skip("flash-linear-attention (the test was written for version 0.6.0) or einops is not installed")
     found = {}
     for module in modules:
         path = Path(spec.submodule_search_locations[0]) / "ops" / module / "naive.py"
@@ -153,7 +153,7 @@ FLA_CLASSES = {"retnet": "RetNet", "mamba2": "Mamba2", "delta_net": "DeltaNet", 
 def fla_models():
     pytest.importorskip("transformers")
     if importlib.util.find_spec("fla") is None or importlib.util.find_spec("einops") is None:
-        pytest.skip("flash-linear-attention and einops are not installed; written against 0.6.0")
+        pytest.skip("flash-linear-attention (the test was written for version 0.6.0) or einops is not installed")
     try:
         import fla.models
     except ImportError as error:

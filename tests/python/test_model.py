@@ -72,7 +72,7 @@ def test_save_pretrained_round_trips_in_python_and_cpp(folder, name, tmp_path):
         assert torch.equal(load(tmp_path, "saved")(expected["ids"]).logits, model(expected["ids"]).logits)
     out = tmp_path / "out.safetensors"
     subprocess.run([WRITER, "read", tmp_path / "saved", folder / f"{name}.safetensors", out], check=True)
-    assert torch.equal(safetensors.load_file(out)["logits"], expected["logits"]), "the C++ model reads what we save"
+    assert torch.equal(safetensors.load_file(out)["logits"], expected["logits"]), "C++ logits must be equal"
 
 
 def test_sharded_folder_can_be_loaded(folder, tmp_path):

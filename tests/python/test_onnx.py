@@ -43,7 +43,7 @@ def why_not(case):
     if attributes.get("right_window_size", -1) >= 0 or (
         attributes.get("left_window_size", -1) >= 0 and not attributes.get("is_causal")
     ):
-        return "a window with two sides"
+        return "a window on both sides of the query"
     if attributes.get("is_causal") and given["lengths"] is None:
         past = 0 if given["past_key"] is None else given["past_key"].shape[-2]
         if given["Q"].shape[-2] + past > given["K"].shape[-2] + past:

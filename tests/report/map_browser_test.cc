@@ -23,7 +23,7 @@ TEST(MapBrowser, EveryPosition_HasInputLabelAndPart) {
     return "[" + std::to_string(a) + std::to_string(b) + "]";
   });
   EXPECT_EQ(count(html, "<input type=\"radio\""), 5u);
-  EXPECT_EQ(count(html, " checked"), 2u) << "the first of each axis";
+  EXPECT_EQ(count(html, " checked"), 2u) << "the first input of each axis is selected";
   EXPECT_EQ(count(html, "<script"), 0u);
   std::set<std::string> ids;
   const std::regex id("<input[^>]* id=\"([^\"]+)\"");

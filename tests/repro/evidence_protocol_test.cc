@@ -42,7 +42,7 @@ TEST(EvidenceProtocol, Protocol_IsReadAndRunsInOrder) {
               ElementsAre("A.softmax.seed1", "A.lazy.seed1", "A.softmax.seed2", "A.lazy.seed2", "S.lazy.seed1"));
   EXPECT_EQ(runs[3].overrides.back(), "training.seed=43");
   EXPECT_EQ(runs[3].overrides[runs[3].overrides.size() - 2], "model.rope_theta=150000")
-      << "the overrides of a cell come last";
+      << "the overrides of the cell come last, before the seed";
 }
 
 TEST(EvidenceProtocol, ExploratoryCells_RunLast) {

@@ -177,7 +177,7 @@ TEST_F(EvidenceReport, RatioOfMeans_IsMissingUntilAllCellsAreRecorded) {
   seeds("e", {0.01});
   seeds("eb", {0.03});
   EXPECT_EQ(verdict(ratio).verdict, Verdict::missing);
-  EXPECT_NE(verdict(ratio).note, without_runs) << "one cell has no record";
+  EXPECT_NE(verdict(ratio).note, without_runs) << "one of the cells has no record";
   seeds("sb", {0.3});
   const ClaimVerdict v = verdict(ratio);
   EXPECT_NEAR(v.effect.value, 0.1, 1e-9);  // 0.02 / 0.2
@@ -222,7 +222,7 @@ TEST_F(EvidenceReport, SignCondition_UsesAnotherBlock) {
       "sign_block = \"E\"\nsign_over = [\"e\"]\nsign_under = [\"s\"]\n";
   for (const auto& [seed, coefficient] : {std::pair{1, -0.03}, std::pair{2, -0.04}, std::pair{3, -0.05}})
     design(seed, coefficient);
-  EXPECT_EQ(verdict(effect).verdict, Verdict::open) << "block E is not recorded";
+  EXPECT_EQ(verdict(effect).verdict, Verdict::open) << "block E has no records";
   record("E.s.seed1", 3);
   record("E.e.seed1", 2.99);
   record("E.s.seed2", 3);
@@ -244,7 +244,7 @@ TEST_F(EvidenceReport, Bound_NeedsNoUpwardSlope) {
     return Json{{"snapshots", {{{"tokens", 1000}, {"v", first}}, {{"tokens", 2000}, {"v", last}}}}};
   };
   seeds("e", {0.001, 0.002, 0.003});
-  EXPECT_EQ(verdict(bound).verdict, Verdict::open) << "block E is not recorded";
+  EXPECT_EQ(verdict(bound).verdict, Verdict::open) << "block E has no records";
   record("E.e.seed1", 0, snapshots(0.003, 0.002));
   record("E.e.seed2", 0, snapshots(0.002, 0.002));
   const ClaimVerdict v = verdict(bound);
@@ -286,7 +286,7 @@ TEST_F(EvidenceReport, BlockWithUnmetCondition_IsNotTestable) {
         .at(0);
   };
   sinks(1, 0.004);
-  EXPECT_EQ(judged().verdict, Verdict::missing) << "one of two required seeds";
+  EXPECT_EQ(judged().verdict, Verdict::missing) << "only one of the two required seeds is recorded";
   sinks(2, 0.01);
   EXPECT_EQ(judged().verdict, Verdict::not_testable);
   EXPECT_THAT(judged().note, Names({"s", "0.70", "1.00"}));
@@ -433,13 +433,14 @@ TEST_F(EvidenceReport, Figures_ShowRecordedValues) {
   EXPECT_THAT(cells.svg, HasSubstr(">eb</text>")) << "a cell without records still has a row";
   EXPECT_THAT(cells.svg, Names({"0.005"}));
   EXPECT_EQ(count(cells.svg, "class=\"mark\""), 2);
-  EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "the interval of e";
+  EXPECT_EQ(count(cells.svg, "class=\"stroke\""), 1) << "only cell e has an interval";
   record("E.e.seed1", 0, {{"snapshots", {{{"tokens", 1000}, {"v", 0.1}}, {{"tokens", 2000}, {"v", 0.2}}}}});
   ASSERT_EQ(figures().size(), 2u);
   EXPECT_EQ(figures()[1].file, "training-x.svg");
   const std::string training_svg = figures()[1].svg;
   const auto seeds = static_cast<int64_t>(protocol_.block("E").seeds.size());
-  EXPECT_EQ(count(training_svg, "class=\"mark\""), 2 + seeds) << "two snapshots, and the legend";
+  EXPECT_EQ(count(training_svg, "class=\"mark\""), 2 + seeds)
+      << "two marks for the snapshots and one mark per seed in the legend";
   EXPECT_THAT(training_svg, HasSubstr(">e</text>"));
 }
 
@@ -469,7 +470,7 @@ TEST_F(EvidenceReport, LayerCurves_NeedCompleteSeeds) {
   EXPECT_EQ(found->file, "layers-v-of-states.svg");
   size_t curves = 0;
   for (size_t at = 0; (at = found->svg.find("class=\"stroke\"", at)) != std::string::npos; ++at) ++curves;
-  EXPECT_EQ(curves, 3u + 2u) << "seed 2 has no record of eb; the legend has two curves";
+  EXPECT_EQ(curves, 3u + 2u) << "three curves, because seed 2 has no record of cell eb, and two curves in the legend";
   for (const char* name : {">e ", ">s "}) EXPECT_THAT(found->svg, HasSubstr(name));
   EXPECT_THAT(evidence_page(claims, protocol_, records, figures), HasSubstr("](layers-v-of-states.svg)"));
 }

@@ -111,9 +111,10 @@ TEST_F(EvidenceSteps, OtherSettings_AreNotFound) {
   EXPECT_EQ(of(StepKind::tasks, Json::object()), "");
   Plan other(conditions);
   other.train({"softmax", "transformer", {"optimizer.lr=2e-3"}});
-  EXPECT_TRUE(runs_.steps(other.steps()).empty()) << "a different learning rate is a different training";
+  EXPECT_TRUE(runs_.steps(other.steps()).empty())
+      << "a record does not apply to a training run with another learning rate";
   conditions.models = {{"softmax", "elsewhere"}};
-  EXPECT_EQ(of(StepKind::heldout, Json::object()), "") << "records do not apply to a given model";
+  EXPECT_EQ(of(StepKind::heldout, Json::object()), "") << "records do not apply to a model that the user passes";
 }
 
 TEST_F(EvidenceSteps, RecordsOfAnotherCorpus_AreIgnored) {
@@ -140,11 +141,11 @@ TEST_F(EvidenceSteps, NeededModel_IsTrainedDespiteRecord) {
   options.conditions.domains = {{"code", "anywhere"}};
   EXPECT_TRUE(found("fig6", "lazy"));
   EXPECT_TRUE(found("cross-domain", "lazy.heldout"));
-  EXPECT_FALSE(found("cross-domain", "lazy")) << "its loss on the domain's text is measured on the model";
+  EXPECT_FALSE(found("cross-domain", "lazy")) << "the model is needed to measure the loss on the domain's text";
   EXPECT_FALSE(found("cross-domain", "lazy.domain-code"));
   EXPECT_FALSE(found("latency", "softmax-rope150k"))
       << "it is timed together with lazy, and the recorded times are from a GPU";
-  EXPECT_TRUE(found("fig7", "lazy.repetition")) << "a recorded step";
+  EXPECT_TRUE(found("fig7", "lazy.repetition")) << "this step has a record";
   EXPECT_TRUE(found("fig7", "lazy"));
   options.records.clear();
   EXPECT_FALSE(found("fig6", "lazy"));

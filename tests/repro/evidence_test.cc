@@ -109,7 +109,7 @@ void check_activations(const Json& a, bool collapse = true) {
   EXPECT_EQ(a.at("collapse").is_null(), !collapse);
   if (collapse) {
     EXPECT_EQ(a.at("collapse").at("cosine").size(), 4u)
-        << "before each of two layers, after the last layer, after the norm";
+        << "one value before each of the two layers, one after the last layer and one after the final norm";
     EXPECT_EQ(a.at("collapse").at("effective_rank").size(), 4u);
     EXPECT_EQ(a.at("collapse").at("samples"), 2);
   }
@@ -171,10 +171,11 @@ TEST_F(Evidence, Run_LeavesOneCompleteRecord) {
   check_sinks(m.at("post_hoc").at("sinks"), true);
   check_activations(m.at("post_hoc").at("activations"), false);
   EXPECT_NE(m.at("post_hoc").at("heldout").at("loss"), m.at("heldout").at("loss"));
-  EXPECT_FALSE(fs::exists(files_.options().output / "evidence" / "A.softmax.seed1")) << "only the record is kept";
+  EXPECT_FALSE(fs::exists(files_.options().output / "evidence" / "A.softmax.seed1"))
+      << "the folder of the run must be deleted after its record is written";
   for (const auto& entry : fs::directory_iterator(files_.options().output / "evidence"))
     EXPECT_EQ(entry.path().filename(), "configs");
-  EXPECT_EQ(run_evidence(protocol_, only("A.softmax.seed1")).ran, 0) << "it is recorded";
+  EXPECT_EQ(run_evidence(protocol_, only("A.softmax.seed1")).ran, 0) << "the run already has a record";
 }
 
 TEST_F(Evidence, LazyRun_HasSnapshots) {
@@ -198,7 +199,7 @@ TEST_F(Evidence, LazyRun_HasSnapshots) {
   EXPECT_EQ(snapshots.at(1).at("tokens"), 1280);
   EXPECT_EQ(snapshots.at(1).at("sinks").at("32").at("bos").at("sink_ratio"),
             m.at("sinks").at("32").at("bos").at("sink_ratio"))
-      << "the last snapshot is the final model";
+      << "the last snapshot has the measurements of the final model";
   EXPECT_EQ(snapshots.at(0).at("sinks").at("16").at("no_bos").at("by_layer").at("sink_ratio").size(), 2u);
   EXPECT_GT(snapshots.at(0).at("heldout").at("loss").get<double>(), 0);
 }
@@ -211,7 +212,8 @@ TEST_F(Evidence, RecordedAndTooLongRuns_AreSkipped) {
   ASSERT_EQ(states.size(), 5u);
   for (size_t n = 0; n < 5; ++n) EXPECT_EQ(states[n].record.is_null(), n == 2) << states[n].run.id();
   EXPECT_TRUE(states[2].expected_from_records);
-  EXPECT_NEAR(states[2].expected_seconds, 1000, 0.1 * 1000) << "the time that the other seed took";
+  EXPECT_NEAR(states[2].expected_seconds, 1000, 0.1 * 1000)
+      << "the expected time is the recorded time of the other seed";
   options.seconds = 900;
   EvidenceOutcome outcome = run_evidence(protocol_, options);
   EXPECT_EQ(outcome.ran, 0);
@@ -230,7 +232,7 @@ TEST_F(Evidence, Block_WaitsForItsCondition) {
   p.blocks[0].condition_seeds = 2;
   p.blocks[0].condition_excess = 0.01;
   const auto waits = [&](size_t n) { return evidence_states(p, files_.options()).at(n).waits; };
-  EXPECT_EQ(waits(0), "") << "the cell of the condition does not wait";
+  EXPECT_EQ(waits(0), "") << "the cell whose result is the condition does not wait";
   EXPECT_THAT(waits(1), Names({2, "softmax", 0}));
   write_record(p.runs()[0], 1, 0.004);
   write_record(p.runs()[2], 1, 0.008);

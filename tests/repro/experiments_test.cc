@@ -80,7 +80,7 @@ TEST_F(Studies, Pages_HaveTheirFigures) {
     EXPECT_NE(html.find(fmt::format("<section id=\"{}\">", section)), std::string::npos) << recipe;
     for (const Finding& f : done.findings) {
       EXPECT_TRUE(f.estimate) << recipe << ": " << f.claim;
-      EXPECT_EQ(f.models, "model") << recipe << ": the default name of a --model";
+      EXPECT_EQ(f.models, "model") << recipe << ": the default name of a model passed by --model";
     }
   }
 }
@@ -111,7 +111,8 @@ TEST(Toys, Claims_AreJudgedOverSeeds) {
   };
   const Finding weight = about("with BOS: BOS receives more than an equal share");
   EXPECT_EQ(weight.verdict, Verdict::reproduced);
-  EXPECT_EQ(weight.estimate->by_unit.size(), 4u) << "at least four seeds, whatever --seeds says";
+  EXPECT_EQ(weight.estimate->by_unit.size(), 4u)
+      << "the experiment uses at least four seeds, even if --seeds is smaller";
   EXPECT_NEAR(weight.estimate->value, 0.315, 1e-12);
   EXPECT_EQ(about("lie nearer to BOS").verdict, Verdict::reproduced);
   EXPECT_NEAR(about("lie nearer to BOS").estimate->by_unit.at(0), (2.0 - 1.0) / 1.5, 1e-12);
@@ -153,7 +154,7 @@ TEST(Triggers, OnlySoftmax_NeedsASink) {
   int measured = 0;
   for (const Finding& f : find_recipe("toy-trigger").judge(conditions, Results(1, values)))
     measured += bool(f.estimate);
-  EXPECT_EQ(measured, 6) << "two claims for each of three heads";
+  EXPECT_EQ(measured, 6) << "two claims for each of three kinds of heads";
   EXPECT_NE(draw_picture("toy-trigger", Results(1, values), {}).find("<section id=\"triggers\">"), std::string::npos);
   EXPECT_THAT(error_of([&] { run("soft", false); }), Names({"trigger", "relu", "soft"}));
 }
@@ -164,7 +165,8 @@ TEST_F(Studies, Delta_SumsOverHeads) {
   for (const Json& layer : values.at("by_layer")) {
     double heads = 0;
     for (const Json& v : layer.at("first_by_head")) heads += v.get<double>();
-    EXPECT_NEAR(heads, mean_of(layer.at("first").get<std::vector<double>>()), 1e-9) << "the sum over heads";
+    EXPECT_NEAR(heads, mean_of(layer.at("first").get<std::vector<double>>()), 1e-9)
+        << "`first` must be the sum over heads";
     double counted = 0;
     for (const Json& n : layer.at("histogram").at("others")) counted += n.get<double>();
     EXPECT_EQ(counted, 9 * 31);
@@ -359,8 +361,8 @@ TEST(Toys, ShortTraining_LowersTheLoss) {
   const Json values = run_experiment({settings, "cpu", false});
   ASSERT_EQ(values.at("snapshots").size(), 3u);
   const auto loss = [&](size_t n) { return values.at("snapshots").at(n).at("loss").get<double>(); };
-  EXPECT_NEAR(loss(0), std::log(101.0), 0.02) << "nothing is learned yet";
-  EXPECT_LT(loss(2), 4.0) << "it has learned most of the frequencies";
+  EXPECT_NEAR(loss(0), std::log(101.0), 0.02) << "the untrained model predicts a uniform distribution";
+  EXPECT_LT(loss(2), 4.0) << "the model has learned most of the token frequencies";
   EXPECT_GT(loss(2), values.at("floor").get<double>() - 0.05);
   EXPECT_EQ(values.at("snapshots").at(0).at("maps").at(0).size(), 11u) << "BOS and ten tokens";
   EXPECT_EQ(values.at("received").size(), 101u);

@@ -37,7 +37,7 @@ TEST_F(GivenModels, Recipes_RunToCompletion) {
     EXPECT_THAT(report, Names({"hidden_size", 32, 128}))
         << "the report names the configuration that the plan would have trained";
   }
-  EXPECT_FALSE(fs::exists(folder_ / "out/tiny/steps/lazy/run")) << "nothing was trained";
+  EXPECT_FALSE(fs::exists(folder_ / "out/tiny/steps/lazy/run")) << "no model must be trained";
   // A step with different weights is a different step; a step with equal weights is found.
   const auto again = plan_recipe(find_recipe("streaming"), options(twins));
   for (const StepRun& s : again.steps) EXPECT_TRUE(s.found) << s.step.id;

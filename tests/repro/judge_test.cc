@@ -59,8 +59,9 @@ TEST(Judge, Decide_HandlesEffectsOutliersAndTies) {
   EXPECT_EQ(verdict({}, below(0)), Verdict::open);
   EXPECT_EQ(verdict({-0.03, -0.05}, below(0)), Verdict::open)
       << "Student's t with one degree of freedom gives a wide interval";
-  EXPECT_EQ(verdict({0, 0, 0}, below(0)), Verdict::open) << "equal models decide nothing";
-  EXPECT_EQ(verdict({-0.03125, -0.03125, -0.03125}, below(0)), Verdict::open) << "equal seeds have no spread";
+  EXPECT_EQ(verdict({0, 0, 0}, below(0)), Verdict::open) << "a difference of zero does not decide the claim";
+  EXPECT_EQ(verdict({-0.03125, -0.03125, -0.03125}, below(0)), Verdict::open)
+      << "equal values for all seeds have no variance";
   const Decision agree = decide(over_units({1.0 / 3270, 1.0 / 3270}, below(0)), {below(0)}, 0);
   EXPECT_EQ(agree.verdict, Verdict::open);
   EXPECT_THAT(agree.reason, Names({"seeds"}));

@@ -65,19 +65,21 @@ TEST_F(Latency, Variants_MatchTheirDefinitions) {
   EXPECT_TRUE(at::equal(hidden(all[3].model), hidden(twin)));
 
   const auto [scores, weights] = first_layer(all[0].model);
-  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "some keys are visible but not alive";
+  EXPECT_TRUE(weights.eq(0).logical_and(scores.isfinite()).any().item<bool>()) << "some visible keys have zero weight";
   for (const size_t n : {size_t{1}, size_t{2}}) {
     SCOPED_TRACE(all[n].name);
     const auto [same, softmax] = first_layer(all[n].model);
-    EXPECT_TRUE(at::equal(same, scores)) << "the same queries, keys and distance bias";
+    EXPECT_TRUE(at::equal(same, scores)) << "queries, keys and distance bias are equal, so the scores must be equal";
     EXPECT_TRUE(at::allclose(softmax, at::softmax(scores, -1), 1e-5, 1e-7));
   }
   EXPECT_EQ(all[1].name, kAllAlive);
-  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic) << "this variant computes the second pass";
+  EXPECT_EQ(all[1].model.config().attention.normalizer, Normalizer::elastic)
+      << "this variant also computes the second pass of Elastic-Softmax";
   EXPECT_EQ(all[2].name, kOnePass);
   EXPECT_EQ(all[2].model.config().attention.normalizer, Normalizer::softmax);
   EXPECT_FALSE(all[2].model.tau(0).defined());
-  EXPECT_TRUE(at::allclose(hidden(all[1].model), hidden(all[2].model), 1e-4, 1e-5)) << "an offset of 0 adds nothing";
+  EXPECT_TRUE(at::allclose(hidden(all[1].model), hidden(all[2].model), 1e-4, 1e-5))
+      << "an offset of 0 does not change the weights";
   EXPECT_FALSE(at::allclose(hidden(all[0].model), hidden(all[2].model), 1e-2, 1e-2));
 }
 
@@ -128,7 +130,7 @@ TEST_F(Latency, Speed_MeasuresModelAndComparisonModel) {
     SCOPED_TRACE(model);
     const std::string before = read_file(folder_ / model / "model.safetensors");
     const Json values = experiment("speed", model, with);
-    EXPECT_EQ(values.size(), 3u + 2u) << "three settings, the model and the comparison model";
+    EXPECT_EQ(values.size(), 3u + 2u) << "the values contain three settings and two models";
     for (const char* variant : {"as trained", "softmax"}) {
       for (const char* length : {"16", "32"}) {
         const Json found = values.at(variant).at(length);
@@ -170,10 +172,10 @@ TEST_F(Latency, Recipe_RunsToCompletion) {
   EXPECT_EQ(run.unfinished, 0);
   size_t timed = 0;
   for (const Finding& f : run.findings) {
-    EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": one training decides nothing";
+    EXPECT_EQ(f.verdict, Verdict::open) << f.claim << ": a single training run does not decide the claim";
     timed += f.estimate.has_value();
   }
-  EXPECT_EQ(timed, run.findings.size() - 3) << "all except the three synthetic claims";
+  EXPECT_EQ(timed, run.findings.size() - 3) << "all claims except the three synthetic ones have times";
   const std::string report = read_file(write_report(run, folder_ / "report"));
   EXPECT_THAT(report, HasSubstr("| 1024 | as trained | "));
   const Json table = to_json(run).at("tables").at(0);
@@ -227,7 +229,7 @@ TEST(LatencyRecipe, Claims_FollowFromTheTimes) {
   const char *tenth = "trained Lazy", *covers = "what sparsity gives back";
   EXPECT_EQ(verdict(105, 3, tenth), Verdict::reproduced);
   EXPECT_EQ(verdict(120, 3, tenth), Verdict::refuted);
-  EXPECT_EQ(verdict(105, 1, tenth), Verdict::open) << "a single training decides nothing";
+  EXPECT_EQ(verdict(105, 1, tenth), Verdict::open) << "a single training run does not decide the claim";
   EXPECT_EQ(verdict(105, 3, covers), Verdict::refuted);
   EXPECT_EQ(verdict(95, 3, covers), Verdict::reproduced);
 }

@@ -156,7 +156,8 @@ Json mask_values(double first, double masked) {
 
 TEST(Recipes, Figure2a_DecidesWhichTokenIsTheSink) {
   const Recipe& recipe = find_recipe("fig2a");
-  EXPECT_EQ(recipe.plan(claims_at("small")).size(), 14u) << "seven positions with one model and one measurement each";
+  EXPECT_EQ(recipe.plan(claims_at("small")).size(), 14u)
+      << "the plan has seven positions, each with one model and one measurement";
   for (const Step& step : recipe.plan(claims_at("small"))) {
     if (step.id == "mask-at-17.mask") {
       EXPECT_EQ(step.settings.at("position"), 17);
@@ -179,7 +180,8 @@ TEST(Recipes, Figure2a_DecidesWhichTokenIsTheSink) {
             Verdict::reproduced);
   EXPECT_EQ(about(findings, "Mask@65: the first position receives more than an even share").verdict, Verdict::refuted);
   EXPECT_EQ(about(findings, "Mask@2: the fixed token, share of layers and heads").verdict, Verdict::not_testable);
-  EXPECT_EQ(about(findings, "Mask@9: the fixed token receives").verdict, Verdict::open) << "not measured";
+  EXPECT_EQ(about(findings, "Mask@9: the fixed token receives").verdict, Verdict::open)
+      << "this position was not measured";
   EXPECT_THAT(recipe.pictures(results), HasSubstr("Sink<sub>k</sub>"));
 }
 
@@ -257,7 +259,7 @@ TEST(Recipes, FurtherSeeds_AreCounted) {
   EXPECT_EQ(n(1), 1u);
   EXPECT_EQ(n(3), 3u);
   values.erase("lazy.seed2.learned");
-  EXPECT_EQ(n(4), 3u) << "only measured seeds count";
+  EXPECT_EQ(n(4), 3u) << "the estimate uses only seeds with a measurement";
   for (const Recipe& recipe : recipes()) {
     size_t one = 0, three = 0;
     for (const auto& [seeds, count] : {std::pair{1, &one}, {3, &three}}) {
@@ -387,7 +389,7 @@ TEST(Recipes, Figure9_ComparesRangesWithinOneWindow) {
   EXPECT_EQ(judged(100, 18).verdict, Verdict::reproduced);
   EXPECT_EQ(judged(100, 18).estimate->value, -81.5);
   EXPECT_EQ(judged(50, 100).verdict, Verdict::refuted);
-  EXPECT_EQ(judged(255, 18).estimate->value, -109) << "within the smaller window";
+  EXPECT_EQ(judged(255, 18).estimate->value, -109) << "ranges are compared within the smaller of the two windows";
   const Finding both = judged(255, 127);
   EXPECT_EQ(both.verdict, Verdict::not_testable);
 }

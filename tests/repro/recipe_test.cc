@@ -84,7 +84,7 @@ TEST(Recipes, Cost_IsTheSumOverModels) {
     EXPECT_NE(found, one.models.end()) << id;
     return found == one.models.end() ? ModelCost{} : *found;
   };
-  EXPECT_EQ(model("ttt-linear").trainings, 3) << "two trials and the final training";
+  EXPECT_EQ(model("ttt-linear").trainings, 3) << "two trial runs and the final training run";
   EXPECT_GT(model("ttt-linear").tokens, model("lazy").tokens);
 }
 
@@ -167,7 +167,8 @@ TEST(Recipes, GivenModel_ReplacesItsTraining) {
     EXPECT_TRUE(steps.emplace(step.id, step).second) << step.id << " comes twice";
   EXPECT_EQ(given_folder(steps.at("lazy")), fs::absolute("runs/lazy"));
   EXPECT_EQ(given_folder(steps.at("softmax-rope150k")), fs::path());
-  EXPECT_EQ(steps.at("lazy.repetition").model, "lazy") << "measured on the corpus, like a model that the plan trained";
+  EXPECT_EQ(steps.at("lazy.repetition").model, "lazy")
+      << "the given model is measured on the corpus, like a trained model";
   EXPECT_EQ(steps.at("gpt2.repetition").model, "");
   EXPECT_EQ(steps.at("gpt2.repetition").settings.at("corpus"), fs::absolute("corpus").string())
       << "without --text the held-out text of the corpus is used";

@@ -103,7 +103,7 @@ TEST_F(Rivals, Recipe_RunsFromTrainingToPage) {
   }
   const auto chosen = choice(found);
   ASSERT_TRUE(chosen);
-  EXPECT_TRUE(chosen->table.rows.empty()) << "one seed of each model";
+  EXPECT_TRUE(chosen->table.rows.empty()) << "the table is empty because each model has only one seed";
   EXPECT_THAT(text, HasSubstr("\n## " + chosen->title + "\n"));
   size_t pictures = 0;
   for (const ResultTable& table : result_tables(found)) {
@@ -169,7 +169,7 @@ TEST(RivalsPage, Choice_FollowsFromTheSeeds) {
   EXPECT_THAT(chosen(gate, 3).paragraphs,
               Contains(Names({"gated", "lazy", std::string("held-out loss"), std::string("excess sink")})));
   EXPECT_THAT(chosen(gate, 3).paragraphs.back(), Names({"elastic", "off-by-one", "softpick", "learned-sink"}))
-      << "without records";
+      << "the page names the models without records";
   EXPECT_THAT(to_markdown(with_values(gate, 3)), HasSubstr("| softmax | 3.3 [3.293, 3.307] |"))
       << "intervals over seeds";
   EXPECT_THAT(chosen({{"softmax", {3.3, 0.06}}, {"lazy", {3.1, 0.01}}, {"gated", {3.2, 0.02}}}, 3).table.rows,

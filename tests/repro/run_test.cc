@@ -50,12 +50,13 @@ TEST_F(ReproRun, Run_MeasuresRecordsAndReports) {
       return values.at(model).at(field).at(i).get<double>();
     };
     EXPECT_NEAR(at("a.sinks", "sink_ratio") + at("a.sinks", "density") + at("a.sinks", "released_mass"), 1, 1e-6);
-    EXPECT_NEAR(at("b.sinks", "released_mass"), 0, 1e-5) << "softmax puts all its weight on keys";
+    EXPECT_NEAR(at("b.sinks", "released_mass"), 0, 1e-5) << "the softmax weights of the keys sum to one";
   }
   EXPECT_EQ(values.at("a.learned").at("distance_bias").at(1).at(1).size(), 16u);
   EXPECT_FALSE(values.at("b.learned").contains("tau"));
   EXPECT_EQ(values.at("a.lengths").at("heldout").at("64").size(), 3u);
-  EXPECT_EQ(values.at("a.lengths").at("collapse").at("32").at("cosine").size(), 3u) << "one value per stretch";
+  EXPECT_EQ(values.at("a.lengths").at("collapse").at("32").at("cosine").size(), 3u)
+      << "one value per stretch of held-out text";
   EXPECT_GT(values.at("a.lengths").at("collapse").at("32").at("effective_rank").at(0).get<double>(), 1);
   EXPECT_EQ(values.at("a.domain-code").at("tokens"), 4001);
   const fs::path report = write_report(run, folder_ / "report");
@@ -91,9 +92,10 @@ TEST_F(ReproRun, RecordedSteps_AreReusedElsewhere) {
     return std::count_if(r.steps.begin(), r.steps.end(), [](const StepRun& s) { return s.found; });
   };
   const auto steps = static_cast<int64_t>(run.steps.size());
-  EXPECT_EQ(served(elsewhere(probe, "nowhere", 2)), steps) << "nothing is recorded for the second seed";
+  EXPECT_EQ(served(elsewhere(probe, "nowhere", 2)), steps)
+      << "the second seed has no records, so only the steps of the first seed are found";
   EXPECT_EQ(served(elsewhere(small_recipe(3), "nowhere")), 1)
-      << "the trainings differ, so only the step without a model is found";
+      << "the training settings differ, so only the step without a model is found in the records";
   write_tiny_corpus(folder_ / "another", 8);
   EXPECT_EQ(served(elsewhere(probe, folder_ / "another/corpus")), 0);
 
@@ -152,9 +154,9 @@ TEST_F(ReproRun, Steps_CanBeDividedAmongProcesses) {
   part.only = {"b.heldout"};
   const RecipeRun first = run_recipe(probe, part);
   EXPECT_EQ(first.unfinished, static_cast<int64_t>(first.steps.size()) - 2)
-      << "all steps except the model and its loss";
+      << "every step is unfinished except the training of the model and its loss";
   EXPECT_TRUE(first.findings.empty());
-  EXPECT_EQ(plan_recipe(probe, part).steps.size(), 2u) << "only the selected part of the plan";
+  EXPECT_EQ(plan_recipe(probe, part).steps.size(), 2u) << "the plan contains only the selected step and its training";
   for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_)).steps)
     EXPECT_EQ(s.found, s.step.id == "b" || s.step.id == "b.heldout") << s.step.id;
   part.only = {"a"};
@@ -179,7 +181,7 @@ TEST_F(ReproRun, Report_CoversFinishedSteps) {
   const RecipeRun nothing = judge_finished(probe, part);
   EXPECT_TRUE(nothing.findings.empty());
   EXPECT_EQ(nothing.unfinished, static_cast<int64_t>(nothing.steps.size()));
-  EXPECT_FALSE(fs::exists(part.output)) << "a report ran or wrote something";
+  EXPECT_FALSE(fs::exists(part.output)) << "creating a report must not run steps or write files";
   part.only = {"a.heldout"};
   run_recipe(probe, part);
   part.only.clear();
@@ -264,13 +266,13 @@ std::vector<double> losses(const RecipeRun& run, const std::string& id) {
 
 TEST_F(ReproRun, Run_ResumesAfterKillDuringTraining) {
   const int status = stopped_worker(folder_, SIGKILL, logged(folder_, 12));
-  ASSERT_TRUE(WIFSIGNALED(status)) << "the worker ended before it was killed";
+  ASSERT_TRUE(WIFSIGNALED(status)) << "the child process ended before it was killed";
   const Recipe probe = small_recipe(kWorkerSteps);
   for (const StepRun& s : plan_recipe(probe, small_recipe_options(folder_, "killed")).steps) EXPECT_FALSE(s.found);
   const RecipeRun resumed = run_recipe(probe, small_recipe_options(folder_, "killed")),
                   whole = run_recipe(probe, small_recipe_options(folder_, "whole"));
   EXPECT_EQ(losses(resumed, "a").size(), size_t{kWorkerSteps});
-  EXPECT_EQ(losses(resumed, "a"), losses(whole, "a")) << "a resumed training is the same training";
+  EXPECT_EQ(losses(resumed, "a"), losses(whole, "a")) << "a resumed training run must give the same losses";
   EXPECT_EQ(resumed.findings.at(0).estimate->value, whole.findings.at(0).estimate->value);
 }
 
@@ -291,7 +293,7 @@ TEST_F(ReproRun, ComparisonInPieces_ResumesAfterKill) {
   std::map<std::string, fs::file_time_type> before;
   for (const size_t records : {3, 16}) {  // within the first seed's trainings; within its measurements
     const int status = stopped_worker(folder_, SIGKILL, [&] { return records_of(folder_).size() >= records; });
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the worker ended before it was killed";
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child process ended before it was killed";
     const auto now = records_of(folder_);
     for (const auto& [record, time] : before) EXPECT_EQ(now.at(record), time) << record;
     before = now;
@@ -315,7 +317,7 @@ TEST_F(ReproRun, ComparisonInPieces_ResumesAfterKill) {
     }
     if (b.step.id.starts_with("learner.seed2")) {
       const Json overrides = a.record.at("inputs").at("trainings").at(0).at("overrides");
-      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "with a rate of 1e-9 the model does not learn";
+      EXPECT_EQ(overrides.back(), "optimizer.lr=1e-2") << "with a learning rate of 1e-9 the model does not learn";
     }
   }
   const Results results = results_of(resumed);

@@ -154,7 +154,7 @@ TEST(DecodeRunner, PromptScores_AreEqualAfterGraphCapture) {
 // For a single sequence, one kernel computes all layers (ops/fused_decode_layers.h) if the sizes allow it. For several
 // sequences, separate kernels do.
 TEST(DecodeRunner, FusedLayers_GiveTheSameText) {
-  if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!on_gpu()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   for (const char* kind : {"lazy", "softmax"}) {
     ModelConfig c = small(kind);
     c.hidden_size = 256;
@@ -285,7 +285,7 @@ TEST(DecodeRunner, Failure_EndsOnlyItsRequest) {
 }
 
 TEST(DecodeRunner, Memory_DoesNotGrow) {
-  if (!on_gpu()) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!on_gpu()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   LanguageModel model = model_of("lazy");
   Engine engine(model, with_steps());
   const auto round = [&] {

@@ -85,8 +85,9 @@ def compare(task, ours, theirs, changed):
     flags = sum(ours[key][1] != theirs[key][1] for key in same)
     greedy = sum(ours[key][1] == "True" for key in same)
     print(
-        f"  {task:<15} {len(same):>6} requests, {greedy:>4} greedy; at most {max(differences, default=0):.1e} apart, "
-        f"{beyond} beyond 1e-3; {flags} greedy flags differ; {len(ours) - len(same)} tokenized differently",
+        f"  {task:<15} {len(same):>6} requests, {greedy:>4} greedy; largest difference "
+        f"{max(differences, default=0):.1e}, {beyond} differences above 1e-3; "
+        f"{flags} greedy flags differ; {len(ours) - len(same)} requests tokenized differently",
         flush=True,
     )
     return beyond == 0 and flags == 0
@@ -134,7 +135,7 @@ def main():
     real = os.environ.get("LAZY_TEST_DATA")
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("lazy", help="the lazy program")
-    p.add_argument("--model", help="model folder whose tokenizer transformers can load too")
+    p.add_argument("--model", help="model folder; transformers must be able to load its tokenizer")
     p.add_argument("--data", default=real or PARITY / "data")
     p.add_argument("--limit", type=int, default=int(os.environ.get("LAZY_SERVE_DOCUMENTS", "20")), help="documents")
     p.add_argument("--tasks", default=",".join(rows.TASKS), help="default: %(default)s")

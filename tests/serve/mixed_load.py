@@ -146,7 +146,7 @@ def watch(load, minutes, least=0):
         print(f"{resident:.1f} MiB, {done} requests", flush=True)
         if step >= 4 and done >= least:
             return resident
-    raise AssertionError(f"{done} requests in {100 * minutes:.0f} minutes, expected {least}")
+    raise AssertionError(f"{done} requests finished in {100 * minutes:.0f} minutes, expected at least {least}")
 
 
 def check(lazy, folder, minutes):

@@ -180,7 +180,7 @@ TEST(RequestLength, Limit_IsTheSmallerOfModelAndPool) {
   EXPECT_EQ(limit(config), 64) << "max_position_embeddings is the extended length";
   ModelConfig learned = small("learned");
   learned.max_length = 64;
-  EXPECT_EQ(limit(learned, 100), 64) << "the position table has no more rows";
+  EXPECT_EQ(limit(learned, 100), 64) << "the position table has only 64 rows";
 }
 
 }  // namespace

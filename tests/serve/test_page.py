@@ -125,7 +125,7 @@ def check_weights(page, column, index, row):
         assert weight == (expected[n] if n <= index else None), (n, weight)
         assert dead == (n < index and expected[n] == 0), (n, weight, dead)
     if row[1] is not None:
-        assert any(dead for _, dead in drawn), "no dead token: nothing is tested"
+        assert any(dead for _, dead in drawn), "every token has nonzero weight, so the test checks nothing"
     listed = page.read(f"document.querySelectorAll('.model:nth-child({column + 1}) .weights li').length")
     assert listed == min(6, sum(weight > 0 for weight in expected)), listed
 
@@ -171,7 +171,7 @@ def check_model(page):
     page.look_at(0, 14)
     check_weights(page, 0, 14, [None, None])
     page.picture("mean")
-    assert page.read("columns[1].shown.index") == 14, "the same token index in the other text"
+    assert page.read("columns[1].shown.index") == 14, "the page must select the same token index in the other text"
     page.tab.click(".model:nth-child(1) .cell[data-head='1,0']")
     page.wait_shown(0, 14, (1, 0))
     check_weights(page, 0, 14, [1, 0])

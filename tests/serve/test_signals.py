@@ -47,7 +47,7 @@ def wait_until_draining(server):
             if server.get("/health")[0] == 503:
                 return
         time.sleep(0.05)
-    raise AssertionError("the server does not drain")
+    raise AssertionError("the server did not begin to drain")
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])

@@ -15,11 +15,11 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
 }
 
 std::unique_ptr<Tokenizer> train_sentencepiece(const std::vector<std::string>&, int64_t) {
-  fail_run("tokenizer", "this build has no SentencePiece");
+  fail_run("tokenizer", "this build does not include SentencePiece");
 }
 
 std::unique_ptr<ByteStream> open_parquet(const std::filesystem::path& path, const std::string&) {
-  fail_run("parquet", "{}: this build reads none", path.string());
+  fail_run("parquet", "{}: this build cannot read Parquet files", path.string());
 }
 
 }  // namespace lazy

@@ -293,7 +293,7 @@ TEST(Faults, Spike_IsSkippedOrRolledBack) {
   ASSERT_EQ(back.exit_code, 0) << back.errors;
   EXPECT_GE(state_at(place.run, 40).anomalies.rolled_back, 1);
   EXPECT_FALSE(fs::exists(place.run / "checkpoints/damaged-step-00000020"))
-      << "steps after this checkpoint had succeeded";
+      << "the checkpoint must not be marked as damaged, because steps after it had succeeded";
   const auto after = losses(place.run);
   ASSERT_EQ(after.size(), 40u);
   EXPECT_LT(*std::max_element(after.begin() + 20, after.end()),

@@ -189,7 +189,8 @@ TEST(PlannedMemory, Mamba2_SavesInputsOfConvolutionGateAndNorm) {
   const int64_t least = 2 * inner + 2 * shared + 8 + inner + state + 2 * model.hidden_size;
   const double numbers = measure_mixer_memory(model, 256, /*bf16=*/false).per_token / 4;
   EXPECT_GE(numbers, static_cast<double>(least));
-  EXPECT_LT(numbers, static_cast<double>(least + inner / 2)) << "less than half of another tensor with the inner width";
+  EXPECT_LT(numbers, static_cast<double>(least + inner / 2))
+      << "the difference must be less than half of a tensor with the inner width";
 }
 
 // A layer with a recurrent state contributes 12 FLOPs per state element; an attention layer contributes 12 per key and

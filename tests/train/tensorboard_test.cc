@@ -67,7 +67,7 @@ TEST(EventWriter, ResumedRun_WritesSessionStart) {
 TEST(EventWriter, TensorboardPackage_ReadsEvents) {
   const std::string python = LAZY_TEST_PYTHON;
   if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0)
-    GTEST_SKIP() << "python has no tensorboard";
+    GTEST_SKIP() << "the Python package tensorboard is not installed";
   const ScratchFolder folder;
   EventWriter writer(folder / "tensorboard", 1);
   writer.scalars(7, 2, {{"loss", 1.5}});

@@ -29,7 +29,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **arg
         is_documents(mask),
         "a mask made by transformers' create_*_mask for this implementation (causal, sliding "
         f"window, padding, packed documents), received a {mask.dtype} mask of shape {tuple(mask.shape)}; "
-        'use "sdpa" or "eager" for masks of your own',
+        'use "sdpa" or "eager" for custom masks',
     )
     batch = query.shape[0]
     cu_q, cu_k = mask[0, 0, 0], mask[0, 0, 1]
@@ -109,7 +109,7 @@ def lazy_attention_forward(
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
     _expect(
         (s_aux is not None) == (normalizer == "softmax_sink"),
-        f'sinks with normalizer "softmax_sink" and with no other, received "{normalizer}" for a layer '
+        f'sinks if and only if the normalizer is "softmax_sink", received "{normalizer}" for a layer '
         f"{'with' if s_aux is not None else 'without'} sinks",
     )
     tau = None

@@ -79,7 +79,8 @@ class LazyConfig(WithoutWeights, LlamaConfig):
         if self.positions != "rope" or self.rope_interleaved:
             found = "interleaved pairs" if self.positions == "rope" else f'"{self.positions}"'
             raise ValueError(
-                f'positions: expected "rope" over halves of a head, found {found}: use `lazy eval` for these models'
+                f'positions: expected "rope" that rotates halves of a head, found {found}: '
+                "use `lazy eval` for these models"
             )
         if self.attention_gate not in ("none", "head", "element"):
             raise ValueError(f'attention_gate: expected "none", "head" or "element", found "{self.attention_gate}"')

@@ -119,5 +119,5 @@ def _reason(model) -> str:
     if any(hasattr(module, "sinks") for module in model.modules()):
         return ", whose attention has sinks, which Elastic-Softmax replaces"
     if getattr(model.config, "rope_parameters", None) is None:
-        return ", which has no rotary positions (RoPE), which Lazy Attention is defined with"
+        return ", which has no rotary positions (RoPE); conversion to Lazy Attention requires RoPE"
     return ""

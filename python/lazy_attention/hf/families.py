@@ -135,8 +135,8 @@ class LazyFamilyModel(LazyPreTrained):
         unexpected = sorted(name for name in info["unexpected_keys"] if name.rpartition(".")[2] in LAZY_PARAMETERS)
         if unexpected:
             raise ValueError(
-                f"{folder}: {unexpected[0]}: expected none with distance_bias_window = "
-                f"{model.config.distance_bias_window}, found {len(unexpected)} such tensors"
+                f"{folder}: {unexpected[0]}: expected no such tensor with distance_bias_window = "
+                f"{model.config.distance_bias_window}, found {len(unexpected)}"
             )
         return (model, info) if output_loading_info else model
 
@@ -200,8 +200,9 @@ class LazyFamilyModel(LazyPreTrained):
         """
         if getattr(self, "_hf_peft_config_loaded", False) and not self.name_or_path:
             raise ValueError(
-                f"save_pretrained: expected a {type(self).__name__} without adapters, which would name the model "
-                "before make_lazy as their base: merge them, or save the model and add them after from_pretrained"
+                f"save_pretrained: expected a {type(self).__name__} without adapters, because they would name the "
+                "model before make_lazy as their base model: merge the adapters, or save the model without them and "
+                "add them after from_pretrained"
             )
         super().save_pretrained(save_directory, *args, **kwargs)
 

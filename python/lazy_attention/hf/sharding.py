@@ -43,12 +43,12 @@ def shard_heads(model: nn.Module, mesh=None, **options) -> nn.Module:
     layers = [(name, layer, _names(layer)) for name, layer in model.named_modules()]
     for where, layer, names in layers:
         if CHILD in layer._modules and (names or isinstance(layer, LazyAttention)):
-            raise ValueError(f"shard_heads: expected a model without per-head FSDP units, {where} has one already")
+            raise ValueError(f"shard_heads: expected a model without per-head FSDP units, but {where} has one")
         for name in names:
             parameter = layer._parameters[name]
             if isinstance(parameter, DTensor):
                 raise ValueError(
-                    f"shard_heads: expected parameters that are not sharded, {where}.{name} is a DTensor: call "
+                    f"shard_heads: expected unsharded parameters, but {where}.{name} is a DTensor: call "
                     "shard_heads before fully_shard"
                 )
             if parameter.dtype not in (float32, float64):

@@ -22,17 +22,18 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
           "to clear the sums of d_q");
   }
   if constexpr (SUMS != RowSums::exact) {
-    launch("the Hopper backward, rows", backward_sums<T, K::columns, SUMS == RowSums::softmax, StoreRowState>,
-           dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p, dq_tiles, partial_step);
+    launch("the Hopper backward kernel for row sums",
+           backward_sums<T, K::columns, SUMS == RowSums::softmax, StoreRowState>, dim3(dq_tiles * p.batch, p.heads),
+           256, 0, stream, p, dq_tiles, partial_step);
   } else {
-    launch("the Hopper backward, rows", backward_rows<T, D>, dim3(tiles * p.batch, p.heads), R::threads, row_bytes,
-           stream, p, maps, tiles, dq_tiles, partial_step);
+    launch("the Hopper backward kernel for query rows", backward_rows<T, D>, dim3(tiles * p.batch, p.heads), R::threads,
+           row_bytes, stream, p, maps, tiles, dq_tiles, partial_step);
   }
-  launch("the Hopper backward, keys", backward_keys<T, D, SUMS>, dim3(key_tiles * p.batch, p.kv_heads), K::threads,
-         key_bytes, stream, p, maps, key_tiles, dq_tiles);
+  launch("the Hopper backward kernel for keys", backward_keys<T, D, SUMS>, dim3(key_tiles * p.batch, p.kv_heads),
+         K::threads, key_bytes, stream, p, maps, key_tiles, dq_tiles);
   if (p.dq_sum) {
-    launch("the Hopper backward, d_q", finish_dq<T, K::columns>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p,
-           dq_tiles);
+    launch("the Hopper backward kernel for d_q", finish_dq<T, K::columns>, dim3(dq_tiles * p.batch, p.heads), 256, 0,
+           stream, p, dq_tiles);
   }
 }
 

@@ -292,12 +292,13 @@ void bias_gradient(const Params& p, cudaStream_t stream) {
 
 void sum_bias_slabs(const Params& p, cudaStream_t stream) {
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
-  launch("the sum of bias slabs", plain::sum_slabs, static_cast<unsigned>((size + 31) / 32), 256, 0, stream, p);
+  launch("the reduction of the partial gradients of the distance bias", plain::sum_slabs,
+         static_cast<unsigned>((size + 31) / 32), 256, 0, stream, p);
 }
 
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream) {
   if (!p.d_tau && !p.d_sink && !p.d_alibi_slopes) return;
-  launch("the sums of a head's gradients", plain::sum_partial, dim3(p.heads, 3), 256, 0, stream, p, tiles);
+  launch("the reduction of the per-head gradients", plain::sum_partial, dim3(p.heads, 3), 256, 0, stream, p, tiles);
 }
 
 void plain_backward(const Params& p, cudaStream_t stream) {
@@ -306,13 +307,13 @@ void plain_backward(const Params& p, cudaStream_t stream) {
   const int widest = p.value_dim > p.head_dim ? p.value_dim : p.head_dim;
   with_softcap(p, [&](auto capped) {
     with_head_size_limit(p.head_dim, [&](auto size) {
-      launch("the plain backward, rows", plain::backward_rows<size / plain::kTile, capped>, rows, plain::kThreads, 0,
-             stream, p, row_tiles);
+      launch("the plain backward kernel for query rows", plain::backward_rows<size / plain::kTile, capped>, rows,
+             plain::kThreads, 0, stream, p, row_tiles);
     });
     if (!p.d_k.data && !p.d_v.data) return;
     with_head_size_limit(widest, [&](auto size) {
-      launch("the plain backward, keys", plain::backward_keys<size / plain::kTile, capped>, keys, plain::kThreads, 0,
-             stream, p, key_tiles);
+      launch("the plain backward kernel for keys", plain::backward_keys<size / plain::kTile, capped>, keys,
+             plain::kThreads, 0, stream, p, key_tiles);
     });
   });
   bias_gradient(p, stream);

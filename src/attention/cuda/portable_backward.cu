@@ -28,20 +28,20 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
       const int tiles = tile_count(p, p.q_length, 64);
       const auto kernel = p.normalizer == Normalizer::elastic ? backward_sums<T, columns, false, StoreRowState>
                                                               : backward_sums<T, columns, true, StoreRowState>;
-      return launch("the portable backward, sums of rows", kernel, dim3(tiles * p.batch, p.heads), 256, 0, stream, p,
-                    tiles, partial_step);
+      return launch("the portable backward kernel for row sums", kernel, dim3(tiles * p.batch, p.heads), 256, 0, stream,
+                    p, tiles, partial_step);
     }
   }
   if constexpr (F == NormalizerFamily::threshold) {
     using L = ListShape<D>;
     const int tiles = tile_count(p, p.q_length, L::M);
-    launch("the portable backward, lists", backward_lists<T, D>, dim3(tiles * p.batch, p.heads), L::threads, L::bytes,
-           stream, p, tiles);
+    launch("the portable backward kernel for key lists", backward_lists<T, D>, dim3(tiles * p.batch, p.heads),
+           L::threads, L::bytes, stream, p, tiles);
   }
   using S = BackwardRowsShape<D>;
   const int tiles = tile_count(p, p.q_length, S::M);
   const auto kernel = with_capped<F>(p, [](auto capped) { return backward_rows<T, D, F, capped>; });
-  launch("the portable backward, rows", kernel, dim3(tiles * p.batch, p.heads), S::threads,
+  launch("the portable backward kernel for query rows", kernel, dim3(tiles * p.batch, p.heads), S::threads,
          RowSweep<T, D, S>::bytes + S::M * D * 2, stream, p, tiles, partial_step);
 }
 
@@ -61,10 +61,11 @@ void launch_backward(const Params& p, int partial_step, cudaStream_t stream) {
   }
   launch_rows_or_sums<T, D, F>(p, partial_step, stream);
   const auto keys = with_capped<F>(p, [](auto capped) { return backward_keys<T, D, F, capped>; });
-  launch("the portable backward, keys", keys, dim3(key_tiles * p.batch, p.kv_heads), S::threads, key_bytes, stream, p,
-         key_tiles, partial_step);
+  launch("the portable backward kernel for keys", keys, dim3(key_tiles * p.batch, p.kv_heads), S::threads, key_bytes,
+         stream, p, key_tiles, partial_step);
   if (p.dq_sum) {
-    launch("the portable backward, d_q", finish_dq<T>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p, dq_tiles);
+    launch("the portable backward kernel for d_q", finish_dq<T>, dim3(dq_tiles * p.batch, p.heads), 256, 0, stream, p,
+           dq_tiles);
   }
 }
 

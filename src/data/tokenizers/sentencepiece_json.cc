@@ -107,13 +107,14 @@ Pieces read_pieces(const JsonField& model, bool split_at_spaces) {
   }
   if (const JsonField dropout = model.find("dropout"); dropout.present() && dropout.json() != 0.0) not_native(dropout);
   const JsonField vocab = model.find("vocab");
-  if (!vocab.present() || !vocab.json().is_object() || vocab.json().empty()) vocab.wrong("an object of tokens and ids");
+  if (!vocab.present() || !vocab.json().is_object() || vocab.json().empty())
+    vocab.wrong("an object that maps tokens to ids");
   std::unordered_map<std::string, int32_t> ids;
   Pieces out;
   for (const auto& [token, value] : vocab.json().items()) {
     const JsonField entry("tokenizer", value, vocab.file(), vocab.name() + ": \"" + token + "\"");
     if (!value.is_number_integer() || value < 0 || value >= (1 << 24) || token.empty())
-      entry.wrong("a text and an id from 0 to 2^24 - 1");
+      entry.wrong("a nonempty token and an id from 0 to 2^24 - 1");
     const auto id = value.get<size_t>();
     if (id >= out.pieces.size()) out.pieces.resize(id + 1, {"", 0, false});
     if (!out.pieces[id].text.empty()) not_native(entry);

@@ -177,7 +177,7 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
     }
   };
   if (const auto list = config.fields().find("added_tokens_decoder"); list.present()) {
-    if (!list.json().is_object()) list.wrong("an object of ids and tokens");
+    if (!list.json().is_object()) list.wrong("an object that maps token ids to tokens");
     read_added(config, list);
     added_counts_ = true;
   } else {

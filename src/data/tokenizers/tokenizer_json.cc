@@ -127,7 +127,7 @@ bool read_post_processor(const JsonField& node, TokenTable& table) {
   if (type != "BertProcessing" && type != "RobertaProcessing") return false;
   const auto id = [&](const char* key) {
     const JsonField pair = node[key];  // ["</s>", 2]
-    if (pair.size() != 2 || !pair.at(1).json().is_number_integer()) pair.wrong("a text and an id");
+    if (pair.size() != 2 || !pair.at(1).json().is_number_integer()) pair.wrong("a list of a token and its id");
     return pair.at(1).json().get<int32_t>();
   };
   table.prefix.insert(table.prefix.begin(), id("cls"));
@@ -249,7 +249,7 @@ BpeVocabulary read_model(const JsonField& model, BpeDefinition& definition) {
   if (model.find("byte_fallback").boolean(false)) not_native(model.find("byte_fallback"));
   definition.ignore_merges = model.find("ignore_merges").boolean(false);
   const JsonField vocab = model.find("vocab");
-  if (!vocab.present()) vocab.wrong("an object of tokens and ids");
+  if (!vocab.present()) vocab.wrong("an object that maps tokens to ids");
   BpeVocabulary vocabulary(vocab.json(), vocab.place(), definition);
   if (model.find("unk_token").present() && !vocabulary.has_all_bytes()) not_native(model.find("unk_token"));
   const JsonField merges = model.find("merges");
@@ -305,7 +305,7 @@ BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const st
   auto words = nlohmann::json::parse(vocab_text, nullptr, false);
   if (words.is_discarded()) fail("tokenizer", "{}: expected JSON", vocab.string());
   if (!words.is_object() || words.empty())
-    fail("tokenizer", "{}: expected an object of tokens and ids", vocab.string());
+    fail("tokenizer", "{}: expected an object that maps tokens to ids", vocab.string());
   auto pairs = nlohmann::json::array();
   int64_t number = 0;
   for (size_t at = 0; at < merges_text.size();) {

@@ -21,7 +21,7 @@ BpeVocabulary::BpeVocabulary(const nlohmann::json& vocab, std::string field, Bpe
     : field_(std::move(field)), definition_(definition) {
   constexpr int64_t kMost = 1 << 24;
   if (!vocab.is_object() || vocab.empty()) {
-    fail("tokenizer", "{}: expected an object of tokens and ids, found {}", field_,
+    fail("tokenizer", "{}: expected an object that maps tokens to ids, found {}", field_,
          vocab.empty() ? "an empty one" : vocab.type_name());
   }
   for (const auto& [token, value] : vocab.items()) {

@@ -29,7 +29,8 @@ std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std:
   for (const TaskDocument& row : rows) {
     pairs.push_back(make_question(task, row, "").pairs.at(0));
     if (pairs.back().context.empty())
-      fail("eval", "{}: expected words before the last one, found '{}'", row.where, pairs.back().continuation);
+      fail("eval", "{}: expected at least one word before the last word, found '{}'", row.where,
+           pairs.back().continuation);
   }
   return pairs;
 }

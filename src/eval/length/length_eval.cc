@@ -44,7 +44,7 @@ std::vector<std::string> selected_tasks(const LengthEvalOptions& o) {
       fail("eval", "--lengths: task '{}': expected one of {}{}", task, fmt::join(kTasks, ", "),
            did_you_mean(task, kTasks));
     if (std::count(tasks.begin(), tasks.end(), task) > 1)
-      fail("eval", "--tasks: expected each task once, found {} twice", task);
+      fail("eval", "--tasks: expected each task only once, found {} twice", task);
     if (task == "heldout" && o.text.empty() == o.corpus.empty()) {
       fail("eval", "task heldout: expected --corpus CORPUS_DIR or --text FILE, found {}",
            o.text.empty() ? "neither" : "both");

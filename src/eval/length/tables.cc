@@ -55,7 +55,7 @@ std::string length_of(const Json& row) { return std::to_string(row["length"].get
 std::string units(const Json& model) {
   const auto unit = model["unit"].get<std::string>();
   const auto count = model["units"].get<int64_t>();
-  if (count < 2) return "no interval: the text is one unit";
+  if (count < 2) return "no confidence interval, because the text is a single document, item or block";
   const size_t word = unit.find(' ');  // "block of 4096 tokens" -> "blocks of 4096 tokens"
   return fmt::format("95 % interval over {} {}", count,
                      word == std::string::npos ? unit + "s" : unit.substr(0, word) + "s" + unit.substr(word));
@@ -68,22 +68,23 @@ std::string curves(const Json& results, const std::string& task, const Json& mod
            by_model(results, models, "window", key, lengths_of, length_of);
   };
   if (task == "lambada_openai") {
-    std::string text = table("perplexity per token in streams of whole items", "perplexity");
-    text += table("accuracy of the last words in these streams", "word_accuracy");
-    text += table("perplexity of the last words in these streams", "word_perplexity");
+    std::string text = table("perplexity per token; each stream consists of whole items", "perplexity");
+    text += table("accuracy of the last words of the items in the streams", "word_accuracy");
+    text += table("perplexity of the last words of the items in the streams", "word_perplexity");
     if (!models.back().contains("standard")) return text;  // the standard score is measured after the last length
     const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
     const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
-    text += task + ": the standard score, each item alone: accuracy\n" +
+    text += task + ": standard score, with each item in a separate context: accuracy\n" +
             by_model(results, models, "", "word_accuracy", standard, name);
-    return text + task + ": the standard score, each item alone: perplexity\n" +
+    return text + task + ": standard score, with each item in a separate context: perplexity\n" +
            by_model(results, models, "", "word_perplexity", standard, name);
   }
   std::string text;
   if (first["lengths"][0].contains("word_perplexity")) text += table("perplexity per word", "word_perplexity");
   text += table("perplexity per token", "perplexity");
   if (!first["lengths"][0].contains("positions")) return text;
-  text += fmt::format("{}: loss, nats per token, by tokens that the model sees, in its longest windows\n", task);
+  text += fmt::format(
+      "{}: loss in nats per token by the number of tokens that the model sees, in its longest windows\n", task);
   return text + by_model(
                     results, models, "tokens", "loss",
                     [](const Json& model) { return model["lengths"].back()["positions"]; },
@@ -103,8 +104,9 @@ std::string change(const Json& results, const std::string& task, const Json& res
       Json cell = {{"d", row["difference"]}, {"d_interval", row["interval"]}};
       rows.push_back({length_of(row), with_interval(cell, "d")});
     }
-    text += fmt::format("{}: what {} loses from the shortest window to each longer one, nats per token\n", task,
-                        label(comparison["model"].get<size_t>())) +
+    text += fmt::format(
+                "{}: how much the loss of {} rises from the shortest window to each longer window, in nats per token\n",
+                task, label(comparison["model"].get<size_t>())) +
             aligned(rows);
   }
   return text;

@@ -13,7 +13,7 @@ std::vector<ChunkSpan> split_into_chunks(int64_t length, int64_t chunk, int64_t 
   if (cu_seqlens.defined()) {
     const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
     ends.assign(host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel());
-    TORCH_CHECK(seen == 0, "packed documents start without a state");
+    TORCH_CHECK(seen == 0, "packed documents: expected no initial state");
     TORCH_CHECK(!ends.empty() && ends.front() == 0 && ends.back() == length && std::is_sorted(ends.begin(), ends.end()),
                 "cu_seqlens expected to ascend from 0 to ", length, ", received ", host);
   }

@@ -95,7 +95,8 @@ void refuse_mixer_keys(Config& config, const std::string& kind) {
   for (const char* key : {"attention_every", "attention_layers"}) {
     if (!model.has(key)) continue;
     fail("model",
-         "{}: {}: every layer of {} uses attention; for a hybrid model set kind to the mixer of the other layers: {}",
+         "{}: {}: every layer of {} uses attention; for a hybrid model, set kind to the mixer of the layers without "
+         "attention: {}",
          model.where(key), key, kind, fmt::join(mixer_names(), ", "));
   }
   refuse_foreign_keys(mixer, kind);
@@ -135,8 +136,7 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model",
            "{}: {}: used only by attention, and no layer of this {} model uses attention; set attention_layers, or "
-           "sizes "
-           "in [mixer]",
+           "sizes in [mixer]",
            s.where(key), key, name(m.mixer.type));
     }
   }
@@ -171,7 +171,7 @@ void check_mixer(const ModelConfig& m) {
          m.num_layers);
   }
   if (m.attention.window > 0 && !m.attends())
-    fail("model", "window_size: expected -1, {} does not use a window, found {}", name(m.mixer.type),
+    fail("model", "window_size: expected -1, because {} does not use a window, found {}", name(m.mixer.type),
          m.attention.window);
   kind.check(m);
 }

@@ -458,7 +458,8 @@ std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Pr
         const OrderedJsonField top("repro", *record, file);
         const OrderedJsonField curve = top["training"]["validation"];
         const std::vector<double> x = curve["tokens"].numbers(), y = curve["loss"].numbers();
-        if (x.empty() || x.size() != y.size()) curve.wrong("at least one entry, and as many losses as tokens");
+        if (x.empty() || x.size() != y.size())
+          curve.wrong("at least one entry, and one loss for each number of tokens");
         // Interpolates linearly between validations. Outside of their range, the first or last value is used.
         const auto above = static_cast<size_t>(std::lower_bound(x.begin(), x.end(), tokens) - x.begin());
         const size_t to = std::min(above, x.size() - 1), from = to == 0 || above == x.size() ? to : to - 1;

@@ -71,7 +71,7 @@ Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes) {
   const Stretches stretches =
       heldout_stretches(inputs.corpus, inputs.sequences, sizes.lengths.back(), sizes.length_blocks);
   if (stretches.empty())
-    fail("repro", "{}: the validation split has no stretch of {} tokens", inputs.corpus.string(),
+    fail("repro", "{}: the validation split has no sequence of {} tokens", inputs.corpus.string(),
          sizes.lengths.back() + 1);
 
   Json seconds = Json::object();

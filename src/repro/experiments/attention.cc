@@ -63,7 +63,8 @@ Json mask_experiment(const ExperimentInputs& run) {
   if (position < 1 || position >= length)
     fail("repro", "mask: position: expected 1 to {}, found {}", length - 1, position);
   const auto fixed = load_tokenizer(run.settings.at("model").get<std::string>())->bos_id();
-  if (!fixed) fail("repro", "mask: the experiment fixes the BOS token, but the tokenizer has none");
+  if (!fixed)
+    fail("repro", "mask: the experiment puts the BOS token at a fixed position, but the tokenizer has no BOS token");
   LanguageModel model = experiment_model(run);
   auto texts = texts_without_bos(run, run.settings.at("texts").get<int64_t>(), length);
   for (auto& text : texts) text[static_cast<size_t>(position - 1)] = *fixed;

@@ -142,8 +142,8 @@ Json cache_experiment(const ExperimentInputs& run) {
   bool fits = decoded > 0 && !lengths.empty() && lengths.back() <= length;
   for (const int64_t at : lengths) fits &= at >= least, least = at + decoded;
   if (!fits)
-    fail("repro", "cache: read_at: expected lengths up to {} in steps of at least 'decoded' ({}), found {}", length,
-         decoded, run.settings.at("read_at").dump());
+    fail("repro", "cache: read_at: expected lengths up to {} that increase by at least 'decoded' ({}), found {}",
+         length, decoded, run.settings.at("read_at").dump());
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length + 1);
   ExperimentInputs on_cpu = run;
   on_cpu.device = "cpu";

@@ -50,7 +50,7 @@ std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::
   out.push_back({kAsTrained, LanguageModel::load(folder)});
   const ModelConfig config = out.front().model.config();
   if (config.attention.normalizer != Normalizer::elastic)
-    fail("repro", "model_latency: {}: expected a model of Elastic-Softmax, found {}", folder.string(),
+    fail("repro", "model_latency: {}: expected a model with Elastic-Softmax, found {}", folder.string(),
          name(config.attention.normalizer));
   out.push_back({kAllAlive, LanguageModel::load(folder)});
   for (int64_t layer = 0; layer < config.num_layers; ++layer) out.back().model.tau(layer).zero_();

@@ -77,7 +77,7 @@ Json toy_experiment(const ExperimentInputs& run) {
              width = s.at("width").get<int64_t>();
   const auto seed = s.at("seed").get<uint64_t>();
   if (unigram && (vocabulary != 100 || length != 10))
-    fail("repro", "toy: unigram data needs vocabulary 100 and length 10, like the printed sequences");
+    fail("repro", "toy: unigram data requires vocabulary 100 and length 10, as in the published sequences");
   const ToySource source = unigram ? unigram_source(vocabulary, s.at("alpha").get<double>())
                                    : bigram_source(vocabulary, s.at("rank").get<int64_t>(), kChainSeed);
   const std::optional<int64_t> bos = s.at("bos").get<bool>() ? std::optional(vocabulary) : std::nullopt;

@@ -39,9 +39,7 @@ std::string draw_repetition(const Json& values, int number) {
   return report::figure(
       report::map_browser(fmt::format("repetition{}", number), {layers}, panels) + report::draw_weight_bar(),
       "Attention weights averaged over heads and 32 texts, first 24 positions. Row: query. Column: key. Darker colors "
-      "are larger weights, on a "
-      ""
-      "square-root scale.",
+      "are larger weights, on a square-root scale.",
       "splittable");
 }
 

@@ -25,7 +25,8 @@ std::string histogram(const Json& layer, size_t number) {
   const Json& h = layer.at("histogram");
   const double low = h.at("low"), high = h.at("high");
   report::Plot plot;
-  plot.label = fmt::format("Layer {}: distribution of Delta_j at the first position and at all others", number);
+  plot.label =
+      fmt::format("Layer {}: distribution of Delta_j at the first position and at all other positions", number);
   plot.x_label = "Delta";
   plot.y_label = "share";
   plot.x_low = low;
@@ -57,8 +58,8 @@ std::string draw_delta(const Json& values, int) {
   return report::figure(
       "<p class=\"legend\">" + report::swatch("curve s1", -1) + "the first position &nbsp; " +
           report::swatch("curve s0", -1) + "all other positions</p><div class=\"multiples\">" + panels + "</div>",
-      fmt::format("Distribution of Delta_j = gamma · x_j over {} texts, summed over heads and not divided by the "
-                  "square root of the head size.",
+      fmt::format("Distribution of Delta_j = gamma · x_j, the part of the score of key j that comes from the query "
+                  "bias, over {} texts. It is summed over heads and not divided by the square root of the head size.",
                   values.at("texts").get<int64_t>()));
 }
 
@@ -82,7 +83,8 @@ std::vector<double> by_text(const Json& condition, const char* field) {
 std::string shares_table(const Json& values) {
   report::Table table{
       .column_scope = false,
-      .columns = {{""}, {"attention to position 1, %"}, {"to position 2, %"}, {"Sink<sub>1</sub><sup>0.3</sup>, %"}}};
+      .columns = {
+          {""}, {"attention to position 1, %"}, {"attention to position 2, %"}, {"Sink<sub>1</sub><sup>0.3</sup>, %"}}};
   const auto percent = [](const std::vector<double>& shares) { return percent_number(mean_of(shares), 1); };
   for (const auto& [key, title] : kConditions) {
     const Json& condition = values.at("conditions").at(key);
@@ -125,10 +127,10 @@ std::string by_layer_picture(const Json& values) {
       if (layers.size() < map.values.front().size()) one.values.back().push_back(std::nan(""));
       for (const Json& texts : layers) one.values.back().push_back(mean_of(texts.get<std::vector<double>>()));
     }
-    single = "<div class=\"panel\"><h4>One layer at a time</h4>" + report::draw(one) + "</div>";
+    single = "<div class=\"panel\"><h4>Intervention in one layer</h4>" + report::draw(one) + "</div>";
   }
-  return "<div class=\"multiples\"><div class=\"panel\"><h4>All layers at once</h4>" + report::draw(map) + "</div>" +
-         single + "</div>" + report::draw_color_bar(map.high);
+  return "<div class=\"multiples\"><div class=\"panel\"><h4>Intervention in all layers</h4>" + report::draw(map) +
+         "</div>" + single + "</div>" + report::draw_color_bar(map.high);
 }
 
 }  // namespace
@@ -145,24 +147,24 @@ std::string draw_interventions(const Json& values, int number) {
     panel("control of 5: one random pair", values.at("control").at(0).at("map"));
     return out + "</div>";
   };
-  return report::figure(shares_table(values), "Means over heads, layers, later queries and texts.") +
+  return report::figure(shares_table(values), "Each value is the mean over heads, layers, later queries and texts.") +
          report::figure(by_layer_picture(values),
                         "Attention to the first position in percent, by intervention (row) and layer (column).") +
-         report::figure(
-             report::map_browser(fmt::format("maps{}", number),
-                                 {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
-                 report::draw_weight_bar(),
-             "Attention weights averaged over heads and all texts, first 32 positions. Row: query. Column: key. Darker "
-             "colors are larger weights, on a "
-             "square-root scale.",
-             "splittable");
+         report::figure(report::map_browser(fmt::format("maps{}", number),
+                                            {report::numbered("layer", values.at("layers").get<size_t>(), 0)}, panels) +
+                            report::draw_weight_bar(),
+                        "Attention weights averaged over heads and all texts, first 32 positions. Row: query. Column: "
+                        "key. Darker colors are larger weights, on a square-root scale.",
+                        "splittable");
 }
 
 // Draws |gamma| at the ten coordinates at which |EPE_1| is largest, divided by the maximum of the layer. EPE_1 is the
 // effective positional encoding of the first position.
 std::string draw_gamma(const Json& values, int) {
   report::HeatMap map;
-  map.label = "|gamma| at the ten coordinates where |EPE_1| is largest, as a share of the layer's maximum";
+  map.label =
+      "|gamma| at the ten coordinates at which the effective positional embedding EPE_1 is largest, as a share of the "
+      "layer's maximum";
   map.column_name = "coordinate";
   const Json& largest = values.at("top").at(sinks::name(sinks::EffectivePositions::literal));
   for (const Json& top : largest) map.column_labels.push_back(std::to_string(top.at("coordinate").get<int64_t>()));
@@ -172,10 +174,10 @@ std::string draw_gamma(const Json& values, int) {
     map.values.emplace_back();
     for (const Json& top : largest) map.values.back().push_back(all.at(top.at("coordinate").get<size_t>()) / most);
   }
-  return report::figure(
-      report::draw(map) + report::draw_color_bar(1),
-      "Row: layer. Column: one of the ten coordinates of largest |EPE_1|, the largest first. Color: |gamma| "
-      "at this coordinate divided by the largest |gamma| of the layer, in percent.");
+  return report::figure(report::draw(map) + report::draw_color_bar(1),
+                        "Row: layer. Column: one of the ten coordinates at which the effective positional embedding "
+                        "EPE_1 is largest in absolute value, the largest first. Color: |gamma| at this coordinate "
+                        "divided by the largest |gamma| of the layer, in percent.");
 }
 
 namespace {
@@ -189,7 +191,7 @@ const char* words(sinks::EffectivePositions reading) {
 
 std::string vector_plot(const Json& first) {
   report::Plot plot;
-  plot.label = "Values of EPE_1 by coordinate";
+  plot.label = "Values of the effective positional embedding EPE_1 by coordinate";
   plot.x_label = "coordinate";
   plot.y_label = "EPE_1";
   plot.x_high = static_cast<double>(first.size() - 1);
@@ -208,7 +210,8 @@ std::string vector_plot(const Json& first) {
 std::string cosine_plot(const Json& layers) {
   report::Plot plot;
   plot.label =
-      "cos(b_Q, W_k EPE_j) by layer: the first position, and mean and standard deviation of the other positions";
+      "Cosine of the query bias b_Q and W_k EPE_j by layer: value of the first position, and mean and standard "
+      "deviation of the other positions";
   plot.x_label = "layer";
   plot.y_label = "cosine";
   plot.x_ticks = report::Plot::XTicks::integers;
@@ -240,11 +243,13 @@ std::string draw_positions(const Json& values, int) {
     const Json& v = values.at(sinks::name(reading));
     body += report::figure(
         vector_plot(v.at("first")),
-        fmt::format("EPE_1, read as {}. Norm {:.3g}; median of the other positions {:.3g}.", words(reading),
-                    v.at("norm_first").get<double>(), v.at("norm_others").get<double>()));
-    body +=
-        report::figure(cosine_plot(v.at("cosines")),
-                       fmt::format("Alignment of W_k EPE_j with b_Q, layer by layer; EPE read as {}.", words(reading)));
+        fmt::format("Effective positional embedding EPE_1, read as {}. Its norm is {:.3g}; the median norm of the "
+                    "other positions is {:.3g}.",
+                    words(reading), v.at("norm_first").get<double>(), v.at("norm_others").get<double>()));
+    body += report::figure(cosine_plot(v.at("cosines")),
+                           fmt::format("Cosine of W_k EPE_j and the query bias b_Q in each layer; EPE_j is the "
+                                       "effective positional embedding of position j, read as {}.",
+                                       words(reading)));
   }
   return body;
 }

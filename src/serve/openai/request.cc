@@ -44,7 +44,7 @@ std::vector<std::pair<int64_t, float>> read_logit_bias(Fields& fields) {
   const json* value = fields.find("logit_bias");
   if (!value) return out;
   if (!value->is_object()) {
-    throw ApiError(400, "logit_bias: expected an object of token ids and biases, found " + type_of(*value),
+    throw ApiError(400, "logit_bias: expected an object that maps token ids to biases, found " + type_of(*value),
                    "logit_bias", "invalid_type");
   }
   for (const auto& [key, bias] : value->items()) {
@@ -176,7 +176,7 @@ void read_message(nlohmann::ordered_json& message, size_t index) {
   }
   std::string joined;
   for (const json& part : *content) {
-    if (!part.is_object()) wrong_field(name + ".content", "expected parts that are objects");
+    if (!part.is_object()) wrong_field(name + ".content", "expected an array of objects");
     Fields part_fields(part, name + ".content.");
     const std::string type = part_fields.required_string("type");
     if (type != "text") wrong_field(name + ".content", "only parts of type \"text\" are supported");
@@ -220,7 +220,8 @@ std::vector<HeadChoice> read_rows(Fields& fields) {
   std::vector<HeadChoice> out;
   const json* value = fields.find("rows");
   if (!value) return out;
-  const char* expected = "rows: expected an array of [layer, head], where null selects the mean over all";
+  const char* expected =
+      "rows: expected an array of [layer, head] pairs, where null selects the mean over all layers or heads";
   if (!value->is_array()) {
     throw ApiError(400, fmt::format("{}; found {}", expected, type_of(*value)), "rows", "invalid_type");
   }

@@ -155,7 +155,7 @@ class FastWeightsKernels : public ::testing::TestWithParam<Kind> {
     const int64_t hidden = kind.layers == 2 ? kind.hidden : 0;
     if (!ops::fast_weights_kernels(device, kind.chunk(), hidden, kind.memory) &&
         (kind.memory || !ops::ttt_kernels(device, hidden))) {
-      GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
+      GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); emulated_mixer_tests runs these tests on the CPU";
     }
   }
   static void expect_precision(const Rule& rule, int64_t begin) {
@@ -250,7 +250,8 @@ TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
   constexpr int64_t kTokens = 64, kHidden = 4 * kDim;
   const auto* const kernels =
       ops::fast_weights_kernels(ops::test::test_device().type(), kTokens, kHidden, /*momentum=*/true);
-  if (!kernels) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+  if (!kernels)
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); emulated_mixer_tests runs this test on the CPU";
   const auto kept = [&](int64_t H, bool tanh) {
     return kernels->kept_bytes({.T = kTokens, .H = H, .momentum = true, .tanh = tanh});
   };
@@ -267,7 +268,7 @@ TEST(MemoryKernels, ScaledGradients_AreBitwiseEqual) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
   if (!ops::fast_weights_kernels(device.type(), kind.chunk(), kind.hidden, kind.memory)) {
-    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has this test too";
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); emulated_mixer_tests runs this test on the CPU";
   }
   const Rule rule = rule_of(kind, 1, kind.chunk());
   Tensors inputs;
@@ -313,8 +314,8 @@ INSTANTIATE_TEST_SUITE_P(
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",
               [](Tensors& x) { multiply(x[kValues], 3e3), multiply(x[kLast], 1e-2), multiply(x[kSteps], 1e-9); }},
-        Range{"grown_weights", [](Tensors& x) { multiply(x[kFirst], 100); }},
-        Range{"grown_weights_bounded_error",
+        Range{"large_weights_in_the_first_layer", [](Tensors& x) { multiply(x[kFirst], 100); }},
+        Range{"large_weights_in_both_layers_without_norm",
               [](Tensors& x) { multiply(x[kFirst], 30), multiply(x[kLast], 30); },
               {},
               false},
@@ -344,7 +345,7 @@ TEST_P(MemoryRanges, Kernels_MatchRecurrence) {
   const Range& range = GetParam();
   const Kind kind{"", 2, true, range.normalized, 4 * kDim};
   if (!ops::fast_weights_kernels(ops::test::test_device().type(), kind.chunk(), kind.hidden, kind.memory)) {
-    GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda; the emulator has these tests too";
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda); emulated_mixer_tests runs these tests on the CPU";
   }
   Rule rule = rule_of(kind, range.batch, range.length,
                       range.begins.empty() ? at::Tensor() : at::tensor(range.begins, at::kInt));
@@ -373,7 +374,7 @@ TEST(TttModel, Bf16Gradients_MatchFp32) {
     config.mixer = {.type = *kMixerTypes.find(mixer), .heads = 4};
     mixer_kind(config).infer_sizes(config);
     if (!ops::ttt_kernels(device.type(), config.mixer.type == MixerType::ttt_mlp ? 4 * kDim : 0)) {
-      GTEST_SKIP() << "needs a GPU, or the emulator";
+      GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda), or the emulator in emulated_mixer_tests";
     }
     for (const int64_t length : {48, 41}) {
       LanguageModel model(config, 3);
@@ -403,7 +404,8 @@ TEST(TttModel, Bf16Gradients_MatchFp32) {
 // results rounded to bf16.
 TEST(TttPostNorm, Bf16_MatchesLayerNorm) {
   for (const int64_t dim : {256, 512, 1024}) {
-    if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim)) GTEST_SKIP() << "needs a GPU, or the emulator";
+    if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim))
+      GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda), or the emulator in emulated_mixer_tests";
     at::manual_seed(dim);
     const Tensors inputs = {normal({3, 50, dim}, 2) + 1, 1 + normal({dim}, 0.2), normal({dim}, 0.2)};
     const auto by = [&](const auto& norm, at::ScalarType type) {
@@ -439,7 +441,8 @@ TEST(TttPostNorm, Bf16_MatchesLayerNorm) {
 TEST(GateProducts, Kernel_MatchesSumsOfLogarithms) {
   constexpr int64_t kChunk = 64;
   const at::Device device = ops::test::test_device();
-  if (!ops::fast_weights_kernels(device.type(), kChunk, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!ops::fast_weights_kernels(device.type(), kChunk, 0, true))
+    GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   at::manual_seed(1);
   const auto gate = [](double bias) { return at::log_sigmoid(normal({3, kHeads, kChunk}) + bias); };
   const Tensors inputs = {at::rand({3, kHeads, kChunk}, at::kDouble), gate(1), gate(3)};
@@ -469,7 +472,7 @@ TEST(GateProducts, Kernel_MatchesSumsOfLogarithms) {
 // Tests the conversion of tokens to the memory's layout and back, for tokens that are slices of wider rows.
 TEST(MemoryTokens, Kernels_MatchPyTorch) {
   const at::Device device = ops::test::test_device();
-  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   constexpr int64_t kBatch = 3, kChunks = 2, kT = 5;
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const bool residual : {false, true}) {
@@ -519,7 +522,7 @@ TEST(MemoryTokens, Kernels_MatchPyTorch) {
 // longer text.
 TEST(MemoryTokens, SixteenBitOutputs_AreRoundedFp32) {
   const at::Device device = ops::test::test_device();
-  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   constexpr int64_t kBatch = 3, kChunks = 2, kT = 5, kTokens = 8;
   at::manual_seed(1);
   const auto leaf = [&](at::IntArrayRef sizes) { return normal(sizes).to(at::kFloat).to(device).requires_grad_(); };
@@ -545,7 +548,7 @@ TEST(MemoryTokens, SixteenBitOutputs_AreRoundedFp32) {
 // before. Covers whole chunks, an incomplete chunk and packed documents.
 TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
   const at::Device device = ops::test::test_device();
-  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+  if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   constexpr int64_t kLength = 2 * 64 + 5;
   const Kind kind{.name = "", .layers = 1, .memory = true, .normalized = true};
   Tensors inputs;

@@ -177,7 +177,8 @@ TEST(LinearMixers, CachedGeneration_MatchesFullForward) {
       }
       KVCache again = kept;
       const at::Tensor next = hidden_of(model, ids.narrow(1, prefill, 5), {.cache = &again});
-      EXPECT_LT(distance(next, whole.narrow(1, prefill, 5)), 2e-5 * scale) << name << ": an earlier copy of the cache";
+      EXPECT_LT(distance(next, whole.narrow(1, prefill, 5)), 2e-5 * scale)
+          << name << ": continued from an earlier copy of the cache";
     }
   }
 }

@@ -216,7 +216,7 @@ TEST_P(NeuralMemory, State_Continues) {
   }
   auto [first, state] = reference_memory(tokens(c, 0, 13).in, initial_memory_state(c.weights, 2), 8);
   auto [second, last] = reference_memory(tokens(c, 13, 16).in, state, 8);
-  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the reference in two parts");
+  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the reference, computed in two parts");
 }
 
 TEST_P(NeuralMemory, PackedDocuments_AreIndependent) {

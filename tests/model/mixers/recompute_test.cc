@@ -130,7 +130,7 @@ TEST_F(ActivationBudgets, Budget_ReservesLargestFunction) {
   counted.memory.free = 10;
   counted.budget.note_cost(9);
   counted.budget.note_cost(2);
-  EXPECT_EQ(functions_run(), 5) << "the first function takes 9 of 10 bytes";
+  EXPECT_EQ(functions_run(), 5) << "the first function uses 9 of the 10 bytes";
 }
 
 TEST_F(ActivationBudgets, Budget_AppliesOnlyToItsForwardPass) {
@@ -146,7 +146,7 @@ TEST_F(ActivationBudgets, Budget_AppliesOnlyToItsForwardPass) {
     EXPECT_EQ(ActivationBudget::current(), &counted.budget);
     checkpoint_activations({at::ones({2}).requires_grad_()}, outer)[0].sum().backward();
   }
-  EXPECT_EQ(runs, 2) << "once in the forward pass and once for both backward passes";
+  EXPECT_EQ(runs, 2) << "the function runs once in the forward pass and once for both backward passes";
   ActivationBudget none(c10::Device(c10::kCPU));
   const ActivationBudget::ForwardPass pass(none);
   none.end_step();

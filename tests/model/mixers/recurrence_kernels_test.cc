@@ -23,7 +23,7 @@ class RecurrenceKernels : public ::testing::Test {
  protected:
   void SetUp() override {
     const at::Tensor x = here(at::zeros({1, 1, 1, 64}, at::kBFloat16));
-    if (!ops::serves_linear_recurrence(x, x, false)) GTEST_SKIP() << "needs a GPU: LAZY_TEST_DEVICE=cuda";
+    if (!ops::serves_linear_recurrence(x, x, false)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   }
 };
 

@@ -194,7 +194,7 @@ TEST_P(TttRule, State_Continues) {
   }
   auto [first, state] = reference_ttt(tokens(c, 0, 21).in, initial_ttt_state(c.weights, 2));
   auto [second, last] = reference_ttt(tokens(c, 21, 24).in, state);
-  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the reference in two parts");
+  expect_close(tensors_of(at::cat({first, second}, 1), last), whole, 1e-11, "the reference, computed in two parts");
 }
 
 TEST_P(TttRule, PackedDocuments_AreIndependent) {

@@ -77,7 +77,7 @@ constexpr const char* kDeltaRule = "delta rule";
 
 void check_delta_rule(const Inputs& in) {
   if (!in.beta.defined()) fail(kDeltaRule, "expected beta, found none");
-  if (in.skip.defined()) fail(kDeltaRule, "expected no skip, found one");
+  if (in.skip.defined()) fail(kDeltaRule, "expected no skip weights, found some");
   if (in.q.dim() == 4 && in.v.dim() == 4 && in.q.size(2) != in.v.size(2)) {
     fail(kDeltaRule, "expected as many key heads as value heads ({}), found {}", in.v.size(2), in.q.size(2));
   }

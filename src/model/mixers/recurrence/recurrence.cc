@@ -51,7 +51,7 @@ void check(const char* operation, const Inputs& in) {
   expect("initial_state", in.initial_state, {B, H, K, V});
   if (in.cu_seqlens.defined() && (B != 1 || in.initial_state.defined())) {
     fail(operation, "packed documents: expected a batch of 1 and no initial state, found a batch of {}{}", B,
-         in.initial_state.defined() ? " with one" : "");
+         in.initial_state.defined() ? " with an initial state" : "");
   }
 }
 
