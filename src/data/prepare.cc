@@ -144,7 +144,7 @@ class Preparation {
   struct Encoded {
     std::vector<int32_t> ids;                   // ids of all documents
     std::vector<size_t> lengths, source_bytes;  // values for each document
-    // Key: document index; texts that are not encoded yet, whose length in `lengths` is 0.
+    // key: document index; texts that are not encoded yet, whose length in `lengths` is 0.
     std::map<size_t, std::string> long_texts;
     int64_t replaced = 0, left_out = 0;
     std::string first_left_out;

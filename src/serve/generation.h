@@ -54,7 +54,7 @@ struct GenerationRequest {
 // Snapshot of the engine's counters for /metrics.
 struct EngineMetrics {
   int64_t running = 0, waiting = 0;
-  // Shared_pages: unused pages that are retained for later prompts.
+  // shared_pages: unused pages that are retained for later prompts.
   int64_t pages = 0, free_pages = 0, shared_pages = 0;
   int64_t requests = 0;  // finished requests
   int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;

@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       if (near || adds_dq) __syncthreads();
       if (near) diagonals.take(threadIdx.x, S::threads, nearest);
       const int row0 = warp / S::splits * 16;
-      // P.dq_sum has no memory for blocks of 16 rows that begin after rows.end.
+      // p.dq_sum has no memory for blocks of 16 rows that begin after rows.end.
       if (adds_dq && first + row0 < rows.end) {
         float d_q[S::q_dims / 8][4] = {};
         const int dim0 = warp % S::splits * S::q_dims;

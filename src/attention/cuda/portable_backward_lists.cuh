@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
     const float c = scores_of(b, q, s, key, stage);
     // Subtracts the floor with the same rounding as backward_keys does.
     auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
-    // Spoilt: a score is NaN or +infinity, so that backward_rows must process the row.
+    // spoilt: a score is NaN or +infinity, so that backward_rows must process the row.
     bool any = false, spoilt = false;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

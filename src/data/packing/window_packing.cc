@@ -76,7 +76,7 @@ class WindowPacking final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  // First_[s] is the number of windows in the shards before shard s; the last element is the total.
+  // first_[s] is the number of windows in the shards before shard s; the last element is the total.
   std::vector<int64_t> first_;
 };
 

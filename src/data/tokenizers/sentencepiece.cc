@@ -270,7 +270,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   }
 
   std::string serialized_;
-  // First_ adds the dummy prefix at the start of a text; rest_ does not and is used for later parts of the text.
+  // first_ adds the dummy prefix at the start of a text; rest_ does not and is used for later parts of the text.
   spm::SentencePieceProcessor first_, rest_;
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;

@@ -114,7 +114,7 @@ Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const Ev
       texts.tokens.push_back(static_cast<double>(windows[n].targets.size()));
       texts.words.push_back(static_cast<double>(eval::python_word_count(pairs[n].context + pairs[n].continuation)));
       bool greedy = true;
-      // Targets[0] is the second token of the window.
+      // targets[0] is the second token of the window.
       for (size_t t = items[n].context - 1; t < windows[n].targets.size(); ++t) {
         word_loss -= scores[n].targets[t].log_likelihood;
         greedy = greedy && scores[n].targets[t].greedy;
