@@ -138,10 +138,10 @@ Variables variables_of(const RecipeFile& data, const Conditions& conditions);
 // Returns the names of the recipe's models at every scale.
 Words model_names(const RecipeFile& data, const Conditions& conditions, const Variables& variables);
 
-// recipe_plan.cc
+// Functions that are defined in recipe_plan.cc:
 std::vector<Step> plan_of(const RecipeFile& data, const Conditions& conditions);
 Budget find_budget(const std::string& name, const std::string& where);
-// recipe_claims.cc
+// Functions that are defined in recipe_claims.cc:
 std::vector<Finding> judge_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
 // Returns the name of a row's model at this scale, or an empty string if the row has no model.
 std::string model_at(const PublishedRowSpec& row, const Scale& scale);
@@ -150,7 +150,7 @@ std::vector<ResultTable> tables_of(const RecipeFile& data, const Conditions& con
 // recipe_figures.cc: returns those figures of a table that have at least one measured value.
 std::vector<Figure> figures_of(const RecipeFile& data, const Conditions& conditions, const Results& results,
                                const TableSpec& table);
-// recipe_choice.cc
+// Functions that are defined in recipe_choice.cc:
 std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& conditions, const Results& results);
 // Finds a measure by its name or as "STEP:PATH". filled_measure also replaces the variables in the measure.
 MeasureSpec find_measure(const RecipeFile& data, const std::string& name, const std::string& where);

@@ -86,7 +86,7 @@ struct Engine::Impl {
   // Publishes the counters that metrics() returns and submit() checks.
   void publish();
 
-  // engine_scheduling.cc
+  // Functions that are defined in engine_scheduling.cc:
   // Starts waiting requests (see "Scheduling" in engine.h).
   void admit();
   // Allocates memory for the sequence and makes it active, preempting other sequences if necessary. Returns false if
@@ -101,7 +101,7 @@ struct Engine::Impl {
   // its sampled tokens. The caller removes the sequence from `active`.
   void preempt(Sequence& s);
 
-  // engine_passes.cc
+  // Functions that are defined in engine_passes.cc:
   // Runs one pass over the next prompt chunks in the order of arrival. After the last chunk of a prompt, the first
   // token is sampled. In one pass, either all prompts or no prompt request log-probabilities (prompt_logprobs), so that
   // the pass of one prompt does not depend on the other prompts.

@@ -43,7 +43,7 @@ class Trainer {
     int64_t steps = 0;
   };
 
-  // training_loop.cc
+  // Functions that are defined in training_loop.cc:
   void check_ranks_agree();
   void keep_to_time(double seconds);
   void validate();
@@ -57,7 +57,7 @@ class Trainer {
   // Whether this rank evaluates the model: rank 0, or all ranks if no single rank has all weights.
   bool evaluates() const { return communicator_.is_rank0() || data_parallel_->fully_sharded(); }
 
-  // training_step.cc
+  // Functions that are defined in training_step.cc:
   bool step(Batches& batches, StepResult& result);
   void reduce(StepResult& result);
   void update(StepResult& result);
@@ -72,7 +72,7 @@ class Trainer {
   void roll_back(int64_t sequences);
   int64_t wait_for_saved_step();
 
-  // training_checkpoint.cc
+  // Functions that are defined in training_checkpoint.cc:
   // The checkpoints of the run. Available on every rank.
   CheckpointStore checkpoint_store() const { return CheckpointStore(config_.output / "checkpoints", 0); }
   std::filesystem::path checkpoint_folder(int64_t step) const { return checkpoint_store().path(step); }

@@ -230,7 +230,7 @@ int stopped_worker(const fs::path& folder, int signal, const std::function<bool(
   return status;
 }
 
-// Returns a condition: the log of the worker's first training has more than `lines` lines.
+// Returns a condition: the log of the first training of run_small_recipe has more than `lines` lines.
 std::function<bool()> logged(const fs::path& folder, size_t lines) {
   return [=] {
     std::error_code ignored;
@@ -242,7 +242,7 @@ std::function<bool()> logged(const fs::path& folder, size_t lines) {
   };
 }
 
-// The records that the worker has written, with their modification times.
+// The records that run_small_recipe has written, with their modification times.
 std::map<std::string, fs::file_time_type> records_of(const fs::path& folder) {
   std::map<std::string, fs::file_time_type> out;
   std::error_code ignored;

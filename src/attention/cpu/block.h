@@ -74,8 +74,8 @@ struct HeadParameters {
 struct GradientSlab {
   float* d_k = nullptr;               // shape (keys, k_stride)
   float* d_v = nullptr;               // shape (keys, v_stride)
-  float* d_symmetric_bias = nullptr;  // for the block's head
-  double* d_scalars = nullptr;        // for the block's head: tau, sink, alibi slope
+  float* d_symmetric_bias = nullptr;  // gradient for the head of the row block
+  double* d_scalars = nullptr;        // gradients of tau, sink and ALiBi slope for the head of the row block
 };
 
 // Size of the scratch memory of forward_block and backward_block in floats.

@@ -105,7 +105,7 @@ struct Params {
   RowState* states;  // shape (rows)
   // Weighted sums of V, shape (rows, max_spans, value_dim); if by_tile, (tiles, kWarps * max_spans, rows, value_dim).
   float* sums;
-  float2* masses;  // (rows, max_spans): sum of weights; number of alive keys, as int bits
+  float2* masses;  // (rows, max_spans): sum of weights; number of nonzero weights, stored as int bits
   float* firsts;   // (rows): weight on the sequence's first key, written if it is visible
 };
 
