@@ -14,14 +14,14 @@ namespace lazy::repro {
 struct ModelCost {
   std::string model;                   // name of the model without the seed
   int64_t trainings = 0;               // number of trainings, including trials
-  double tokens = 0;                   // training tokens
-  double tokens_per_second = 0;        // in training
+  double tokens = 0;                   // number of training tokens
+  double tokens_per_second = 0;        // speed in training
   double training = 0, measuring = 0;  // seconds on `machine`
 };
 
 struct Cost {
   int64_t trainings = 0;
-  double tokens = 0;              // training tokens
+  double tokens = 0;              // number of training tokens
   double seconds = 0;             // on `machine`
   std::vector<ModelCost> models;  // in the order of the plan; a step without a training is not included
 };

@@ -29,7 +29,8 @@ inline constexpr int64_t kShortestForReturn = 102;  // minimum number of curve e
 
 // Least-squares slope of the bias against distance over [0, last].
 double slope(const BiasCurve& bias, int64_t last);
-double mean_between(const BiasCurve& bias, int64_t first, int64_t last);  // inclusive, cut at the curve's end
+// Both ends are inclusive; `last` is limited to the end of the curve.
+double mean_between(const BiasCurve& bias, int64_t first, int64_t last);
 double mean_magnitude(const BiasCurve& bias);
 
 // The paper names layers 1, 2 to 10 and 10 to 24 of its 24-layer models. This function maps layer `of_24` of 24 to the

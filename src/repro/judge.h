@@ -78,7 +78,7 @@ struct Finding {
   std::string over;                      // what the estimate is a mean over, for example "seeds" or "texts"
   std::string family;                    // claims with the same family share a Holm correction; "" is also a family
   Verdict verdict = Verdict::open;
-  std::string reason;  // one sentence
+  std::string reason;  // reason for the verdict, one sentence
   std::optional<double> adjusted_p;
 };
 

@@ -61,7 +61,7 @@ Json count_datasets(const std::filesystem::path& data);
 struct HeldOutWindows {
   std::vector<eval::Window> windows;
   bool whole_split = false;
-  double bytes_per_token = 0;  // of the validation split
+  double bytes_per_token = 0;  // bytes of text per token of the validation split
 };
 HeldOutWindows heldout_windows(const ModelConfig& model, const std::filesystem::path& corpus, SequenceOptions how,
                                int64_t most);

@@ -65,7 +65,7 @@ struct Step {
 struct Conditions {
   Scale scale;
   std::filesystem::path corpus, data;                    // empty: not given
-  std::map<std::string, std::filesystem::path> domains;  // domain name -> folder of text
+  std::map<std::string, std::filesystem::path> domains;  // maps domain names to folders of text
   int64_t seeds = 1;
   std::string device = "cpu";
   // (name, folder) of models for experiments. A folder with the name of a model in the plan replaces the training of

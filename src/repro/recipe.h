@@ -51,9 +51,9 @@ struct Choice {
 };
 
 struct Recipe {
-  std::string name;    // "table1"
+  std::string name;    // for example "table1"
   std::string title;   // the subject in a few words
-  std::string source;  // "paper, Table 1"
+  std::string source;  // for example "paper, Table 1"
   std::function<std::vector<Step>(const Conditions&)> plan;
   std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
   PublishedTable published;

@@ -67,7 +67,7 @@ bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {
       if (count == victims.size()) return false;
       freed.push_back(victims[count++]->memory.get());
     } while (!store->can_admit(tokens, freed));
-    receive(0);  // this may end sequences
+    receive(0);  // reading tokens may end sequences
     for (size_t n = 0; n < count; ++n) preempt(*victims[n]);
     std::erase_if(active, [](const auto& other) { return other->ended || !other->memory; });
     s.memory = store->admit(tokens);
@@ -90,7 +90,7 @@ void Engine::Impl::reserve(std::vector<Sequence*>& texts) {
     Sequence& s = *texts[n];
     while (!s.ended && s.memory && !wants_no_step(s) && !store->grow(*s.memory, s.computed + 1)) {
       if (!queued.empty()) {
-        receive(0);  // this may end sequences
+        receive(0);  // reading tokens may end sequences
         continue;
       }
       Sequence* victim = nullptr;

@@ -323,7 +323,7 @@ class SeparateStore : public KvCacheManager {
     }
     SeparateStore& store;
     KVCache cache;
-    int64_t bytes = 0;  // reserved for the sequence
+    int64_t bytes = 0;  // number of bytes reserved for the sequence
   };
   // A KVCache grows by doubling its capacity. During the copy, the old and the new tensors are in memory, which is at
   // most 3 times the old size.

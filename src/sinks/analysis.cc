@@ -157,7 +157,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
                  const AnalysisOptions& options) {
   if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
   layer_windows(model.config());
-  Heads heads = named_heads(options.maps, model.config());  // fails before any measurement
+  Heads heads = named_heads(options.maps, model.config());  // throws before any measurement
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
   const std::vector<int32_t>& ids = source.ids;
   Analysis result;

@@ -40,8 +40,9 @@ class MeasureSum {
 
  private:
   Segments segments_;
-  std::vector<std::vector<double>> first_, released_, alive_;  // sums, indexed by [layer][head]
-  std::vector<double> pairs_;                                  // number of visible pairs, indexed by [layer]
+  // Sums over samples and queries, indexed by [layer][head].
+  std::vector<std::vector<double>> first_, released_, alive_;
+  std::vector<double> pairs_;  // number of visible pairs, indexed by [layer]
   double queries_ = 0;
 };
 

@@ -45,7 +45,7 @@ class WeightMeasures {
  private:
   struct Layer {
     at::Tensor alpha, over;       // (heads, length), sums over samples
-    at::Tensor entropy, queries;  // (heads), sums
+    at::Tensor entropy, queries;  // (heads), sums over samples
     int64_t samples = 0;
   };
   Layer& layer(const std::string& name);
@@ -130,10 +130,10 @@ class Collapse {
 // The results of the additional measures that kFurtherMeasures lists.
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
-  std::map<std::string, VectorStatistics::Result> vectors;  // by probe point
+  std::map<std::string, VectorStatistics::Result> vectors;  // key: probe point
   std::vector<MassiveActivations::OutlierStatistics> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
-  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by probe point
+  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // key: probe point
   std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
 };
 

@@ -36,7 +36,7 @@ AnomalyState anomaly_state_from_json(const nlohmann::ordered_json& json);  // Th
 
 struct AnomalyDecision {
   AnomalyAction action = AnomalyAction::none;
-  std::string problem;  // For example "the loss is nan".
+  std::string problem;  // description of the problem, for example "the loss is nan"
   // If a limit was reached, so that a skip or roll back was replaced by a stop: the name of the limit. Otherwise "".
   std::string limit;
 };

@@ -54,7 +54,7 @@ struct TrainConfig {
   std::string global_batch_where;           // file and line of global_batch_tokens, for error messages
   int64_t ranks = 1;                        // set by set_ranks()
   std::string data_parallel = "replicate";  // or "zero2", "full_shard" (distributed/sharding.h)
-  double communication_timeout = 600;       // seconds
+  double communication_timeout = 600;       // timeout in seconds
   double max_norm = 1.0;                    // 0: no clipping
   uint64_t seed = 42;
   std::string dtype = "auto";   // resolved: "fp32" or "bf16"
@@ -65,7 +65,7 @@ struct TrainConfig {
   // what the backward pass recomputes: "none", "mlp", "attention" or "full"
   std::string activation_checkpointing = "none";
 
-  AnomalyOptions anomalies;  // on_nan, on_spike, ...
+  AnomalyOptions anomalies;  // the keys on_nan, on_spike and their limits
 
   // [validation]
   int64_t validation_every = 250;  // interval in steps; 0: never

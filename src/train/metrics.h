@@ -12,7 +12,7 @@
 
 namespace lazy::train {
 
-using Scalars = std::vector<std::pair<std::string, double>>;  // written in this order
+using Scalars = std::vector<std::pair<std::string, double>>;  // names and values, which are written in this order
 
 class MetricsLog {
  public:

@@ -27,9 +27,9 @@ struct Schedule {
     static const Decay cosine, linear;
     bool operator==(const Decay& other) const { return name == other.name; }
   };
-  double peak = 4e-4;        // lr
-  int64_t warmup_steps = 0;  // w, 0 <= w <= steps
-  int64_t steps = 1;         // T
+  double peak = 4e-4;        // lr in the formulas
+  int64_t warmup_steps = 0;  // w in the formulas; 0 <= w <= steps
+  int64_t steps = 1;         // T in the formulas
   double min_factor = 0.1;   // m: fraction of the peak rate at t = T
   Decay decay = Decay::cosine;
 

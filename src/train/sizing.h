@@ -28,7 +28,7 @@ struct CandidateShape {
 const std::vector<CandidateShape>& shape_ladder();  // candidate shapes in ascending order of size
 
 struct RunSize {
-  CandidateShape shape;  // empty for a pretrained model
+  CandidateShape shape;  // not set for a pretrained model
   bool tied = true;
   int64_t parameters = 0, layer_parameters = 0;  // number of all parameters; number of parameters of the layers
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
@@ -37,7 +37,7 @@ struct RunSize {
   double tokens_per_second = 0;  // measured
   double seconds = 0;            // expected duration, including startup, validation and a reserve
   double passes = 0;             // number of passes over the training tokens
-  int64_t memory = 0;            // expected bytes
+  int64_t memory = 0;            // expected memory in bytes
   bool limited_by_text = false;  // true if the run is limited by the number of passes over the text and not by time
 
   int64_t step_tokens() const { return seq_len * batch_size * accumulation; }

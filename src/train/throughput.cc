@@ -37,7 +37,7 @@ struct ThroughputMeasurement {
   double tokens_per_second = 0;
   std::optional<double> mfu;  // absent if the peak FLOP/s of the device is unknown, as on a CPU
   int64_t batch = 0, seq_len = 0;
-  int64_t parameters = 0;  // 0: not given
+  int64_t parameters = 0;  // number of model parameters; 0: not given
   std::optional<int64_t> peak_memory;
 };
 

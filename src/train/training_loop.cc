@@ -151,7 +151,8 @@ TrainResult Trainer::run() {
         "same size as on one rank",
         config_.tokens_per_step(), config_.ranks, config_.tokens_per_step() / config_.ranks);
   }
-  // The ranks read the micro-batches of the stream alternately, so that a step has the same tokens for any number of ranks.
+  // The ranks read the micro-batches of the stream alternately, so that a step has the same tokens for any number of
+  // ranks.
   Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size,
                   config_.seq_len, config_.prefetch, config_.ranks, device_.is_cuda());
   std::optional<Progress> progress;

@@ -42,7 +42,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     loss.backward();
     losses.push_back(loss.detach());
   }
-  for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // synchronizes with the GPU
+  for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // item() synchronizes with the GPU
   result.communication_seconds = data_parallel_->seconds_waited() - waited;
   reduce(result);
   const int64_t sequences = state_.sequences + config_.ranks * config_.accumulation * config_.batch_size;

@@ -22,7 +22,7 @@ struct PackedKeys {
   float* k_panels = nullptr;
   float* v_panels = nullptr;          // backward only
   float* k_rows = nullptr;            // backward only
-  float* v_rows = nullptr;            // forward only
+  float* v_rows = nullptr;            // only used by the forward
   size_t k_stride = 0, v_stride = 0;  // head sizes rounded up to 16
   size_t keys = 0;                    // rounded up to kKeyChunk
 };

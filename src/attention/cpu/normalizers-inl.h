@@ -94,8 +94,8 @@ struct ScoreStatistics {
 };
 
 struct RowGradientSums {
-  float d_offset = 0;  // for elastic
-  float d_sink = 0;    // for softmax_sink
+  float d_offset = 0;  // gradient of the offset, for elastic
+  float d_sink = 0;    // gradient of the sink, for softmax_sink
 };
 
 // --- Softmax, softmax with a sink (gpt-oss), and Elastic-Softmax ---

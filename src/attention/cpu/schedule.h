@@ -20,7 +20,7 @@ struct Schedule {
   std::vector<Unit> units;  // sequences without queries or without keys have no unit
   int64_t longest_keys = 0;
   int64_t widest = 0;  // maximum number of columns per row block
-  int64_t rows = 0;    // rows per row block
+  int64_t rows = 0;    // number of rows per row block
   int threads = 1;
 };
 

@@ -36,7 +36,7 @@ struct BackwardRowState {
 // the state of a row.
 template <typename T, int COLUMNS, bool SOFTMAX, typename Store>
 __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_tiles, int partial_step) {
-  constexpr int lanes = COLUMNS / 8;  // lanes per row
+  constexpr int lanes = COLUMNS / 8;  // number of lanes that process a row
   __shared__ float warp_sums[8];
   Tile t;
   t.head = blockIdx.y;

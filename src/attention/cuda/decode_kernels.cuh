@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
 
 template <typename Products>
 void launch(Params p, cudaStream_t stream) {
-  const int tiles = p.kv_heads * p.tiles;  // tiles per sequence
+  const int tiles = p.kv_heads * p.tiles;  // number of tiles per sequence
   const int blocks = (p.columns + kWarps * p.part - 1) / (kWarps * p.part), tiles_at_once = p.round_tiles;
   bool after_own = p.after_kernel;
   for (p.round_batch = 0; p.round_batch < p.batch; p.round_batch += p.round_sequences) {

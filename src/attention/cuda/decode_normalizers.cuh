@@ -5,7 +5,7 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // for the states kernel
+constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // warps and threads per block of the states kernel
 
 // Whether a row's state must be computed from all scores of the row. For the other normalizers, the parts that the
 // scores kernel writes are sufficient.

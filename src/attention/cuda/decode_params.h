@@ -183,7 +183,7 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   prepared([] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to return attributes of a decode kernel");
-    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // static plus dynamic
+    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // limit of static plus dynamic memory
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                most - static_cast<int>(attributes.sharedSizeBytes)),
           "to set the shared memory of a decode kernel");

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.kv_full, 1);
-    sm.rows.init(4 * S::consumers);  // one arrival per consumer warp
+    sm.rows.init(4 * S::consumers);  // each consumer warp arrives once
     for (int n = 0; n < 2; ++n) {
       barrier_init(&sm.ds.full[n], 4 * S::consumers);
       barrier_init(&sm.ds.empty[n], 4 * S::consumers);

@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.rows_full, 1);
-    sm.tiles.init(4 * S::consumers);  // one arrival per consumer warp
+    sm.tiles.init(4 * S::consumers);  // each consumer warp arrives once
     fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);

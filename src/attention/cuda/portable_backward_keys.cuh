@@ -48,7 +48,7 @@ struct Diagonals {
     for (int d = 0; d < blocks; ++d) {
       float2 x = make_float2(0, 0);
 #pragma unroll
-      for (int j = 0; j < 2 * MI; ++j) {  // each j is a group of eight keys
+      for (int j = 0; j < 2 * MI; ++j) {  // j is the index of a group of eight keys
         const int n = d - (2 * MI - 1) + j;
         if (n < 0 || n >= M / 8) continue;
         x.x += ds[j / 2][n][j % 2 * 2];

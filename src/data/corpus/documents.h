@@ -47,7 +47,7 @@ class DocumentReader {
   size_t whole_documents();
   std::vector<Source> sources_;
   DocumentOptions options_;
-  size_t index_ = 0;  // index of the next source
+  size_t index_ = 0;  // index of the next source to read
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
   // Positions in the buffer: the end of the lines that were scanned, the end of the bytes that were searched for a line

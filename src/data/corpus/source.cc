@@ -445,7 +445,7 @@ class FolderSearch {
 }  // namespace
 
 TextFacts text_facts(const std::vector<Source>& sources) {
-  constexpr int64_t kCompression = 4;          // text bytes per compressed byte
+  constexpr int64_t kCompression = 4;          // assumed number of text bytes per compressed byte
   constexpr int64_t kManyDocuments = 1 << 20;  // assumed for formats with many documents per file
   TextFacts facts;
   for (const Source& source : sources) {

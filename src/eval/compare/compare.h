@@ -20,7 +20,7 @@ struct Comparison {
   int64_t documents = 0;
   bool logarithm = false;        // whether `difference` is the difference of the logarithms (perplexities)
   double first = 0, second = 0;  // metric of the first and the second model
-  double difference = 0;         // second - first
+  double difference = 0;         // value of the second model minus value of the first model
   ConfidenceInterval interval;   // confidence interval of the difference
   TTest test;
   bool significant() const { return test.p < 0.05; }

@@ -38,7 +38,7 @@ std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, s
 int64_t min_lambada_length(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                            std::optional<int32_t> bos);
 
-struct LambadaSums {                 // indexed by [item]
+struct LambadaSums {                 // each vector has one element per item
   std::vector<double> loss, tokens;  // loss in nats and number of tokens, over all tokens of the item
   // Loss of the last word in nats; and 1 if each of its tokens was the most likely token, otherwise 0.
   std::vector<double> word_loss, word_correct;

@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_con
     return store_all(low, at);
   }
   constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
-  constexpr int P = kOneVector ? N / 2 : N;  // pairs per thread
+  constexpr int P = kOneVector ? N / 2 : N;  // number of RoPE pairs per thread and head
   const unsigned pair = item * P, first = INTERLEAVED ? 2 * pair : pair,
                  second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(p.to.table.pairs);
   fetch_all(low, first);

@@ -154,8 +154,8 @@ __device__ inline float reach(const ReadGates& g, int i, int j) {
 
 // Indices and addresses of a chunk.
 struct ChunkPlace {
-  int64_t b, n, h, g;  // batch, chunk, head, group
-  int64_t index;       // index of (b, n, h)
+  int64_t b, n, h, g;  // indices of batch entry, chunk, head and group
+  int64_t index;       // linear index of (b, n, h)
   int64_t first;       // first token of the chunk
   int rows;            // number of tokens in the chunk
 

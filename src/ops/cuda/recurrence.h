@@ -45,7 +45,7 @@ struct Recurrence {
   int64_t first = 0;         // first sequence of a launch; the blocks with blockIdx.z = 0 process it
   float scale;
   bool delta;
-  RecurrenceRows q, k, v, d_out;     // d_out: only the backward pass
+  RecurrenceRows q, k, v, d_out;     // d_out is only used by the backward pass
   const float* log_decay = nullptr;  // (B, L, H), or (H) if constant_decay; null: no decay
   bool constant_decay = false;
   const float* beta = nullptr;           // (B, L, H); null: ones
@@ -59,7 +59,7 @@ struct Recurrence {
   __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64), delta rule
   __nv_bfloat16* pairs = nullptr;     // shape of inverse; only the backward pass
   __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): states before each chunk
-  __nv_bfloat16* u = nullptr;         // (B, L, H, V), delta rule
+  __nv_bfloat16* u = nullptr;         // (B, L, H, V); only with the delta rule
   __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradients of the states after each chunk
   __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): gradient of beta v
 

@@ -19,7 +19,7 @@ struct StateGradientsLayout {
   struct Stage {
     Keys q, k;
     Values d_out;
-    Square pairs, inverse;  // inverse: only with the delta rule
+    Square pairs, inverse;  // `inverse` is only used with the delta rule
   };
   using Gates = std::conditional_t<DELTA, ChunkGates, StateGates>;
   static constexpr int kStage = 2 * Keys::kBytes + Values::kBytes + (DELTA ? 2 : 1) * Square::kBytes;

@@ -22,7 +22,7 @@ struct StatesLayout {
   struct Stage {
     Keys k;
     Values v;
-    Square inverse;  // only with the delta rule
+    Square inverse;  // only used with the delta rule
   };
   static constexpr int kStage = Keys::kBytes + Values::kBytes + (DELTA ? Square::kBytes : 0);
   static constexpr int kBytes =

@@ -42,7 +42,7 @@ struct Swiglu {
   const void *gate, *up;  // (rows, dim) with these strides
   int64_t gate_stride, up_stride;
   void* y;              // contiguous; the backward pass writes it too unless it is null
-  const void* d_y;      // backward pass, contiguous
+  const void* d_y;      // contiguous; only used by the backward pass
   void *d_gate, *d_up;  // (rows, dim) with stride d_stride
   int64_t d_stride;
   int64_t rows, dim;

@@ -23,8 +23,8 @@ struct ShortConvolution {
   // launch, which may cover only a part of the problem.
   int64_t first_sequence = 0, first_block = 0;
   int taps;         // 1 to 8
-  void* y;          // forward pass, contiguous
-  const void* d_y;  // backward pass, contiguous
+  void* y;          // contiguous; only written by the forward pass
+  const void* d_y;  // contiguous; only used by the backward pass
   void* d_x;        // contiguous
   float* parts;     // (short_convolution_parts, taps + 1, channels): partial sums of d_weight and d_bias
 };

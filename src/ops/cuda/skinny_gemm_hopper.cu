@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   for (int s = 0; s < AHEAD; ++s) load(w[s]);
   float sum[N::kSums] = {}, total[N::kSums] = {};
   const uint32_t zero = unknown_zero(p), memory_at = shared_address(memory);
-  int chunk = 0;  // index in its part
+  int chunk = 0;  // index of the chunk in its part
 #pragma unroll 1
   for (int n = 0; n < stages; ++n) {
     const uint32_t stage = memory_at + n % N::kStages * N::kStage;

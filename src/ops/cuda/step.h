@@ -81,7 +81,7 @@ void kv_cache_write(const KvCacheWrite& arguments, cudaStream_t stream);
 struct FusedDecodeLayer {
   // As SkinnyGemm::W; the rows of qkv are the heads of q, k and v.
   const void *qkv, *output, *gate_up, *down;
-  const float *norm, *mlp_norm;                            // weights (hidden)
+  const float *norm, *mlp_norm;                            // norm weights, shape (hidden)
   void *keys, *values;                                     // pages
   const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
 };

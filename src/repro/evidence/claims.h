@@ -51,7 +51,7 @@ struct HeadStart {
 struct ByLayer {
   std::string block;
   Words over, under;
-  std::vector<std::pair<std::string, std::string>> measures;  // name, path
+  std::vector<std::pair<std::string, std::string>> measures;  // pairs (name, path in a record)
 };
 
 struct EvidenceClaims {

@@ -43,7 +43,7 @@ class RecordedRuns {
   // Complete records of runs. The key contains everything that affects the numbers of a training except corpus and
   // device.
   std::map<std::string, RecordedStep> runs_;
-  std::map<std::string, RecordedStep> steps_;  // keyed by kind, settings and trainings
+  std::map<std::string, RecordedStep> steps_;  // the key contains kind, settings and trainings
 };
 
 }  // namespace lazy::repro

@@ -107,7 +107,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::vector<char> input_;           // buffer of the pending read
   boost::beast::flat_buffer buffer_;  // input that is not yet parsed
-  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;  // of the current request
+  // Parser of the current request.
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   bool read_pending_ = false, input_ended_ = false, head_accepted_ = false, busy_ = false;
   HttpRequest incoming_;  // the request being read, once its head is accepted
 

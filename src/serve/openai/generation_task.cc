@@ -28,7 +28,7 @@ struct GenerationTask::Choice {
   // Owned by the engine until the generation has ended; the receiver owns the task.
   std::weak_ptr<ChoiceReceiver> receiver;
   OutputText output;
-  LogprobArrays logprobs;  // for completions
+  LogprobArrays logprobs;  // used by completions, not by chat completions
   Json chat_logprobs = Json::array();
   std::string text;                // generated text that has not been sent yet
   std::vector<int64_t> token_ids;  // ids that have not been sent yet, if return_token_ids is set

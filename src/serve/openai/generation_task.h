@@ -23,7 +23,7 @@ struct GenerationJob {
   bool echo = false;
   struct Prompt {
     std::vector<int64_t> ids;
-    std::string text;  // text of the prompt, for echo
+    std::string text;  // text of the prompt, used with `echo`
   };
   std::vector<Prompt> prompts;
 };

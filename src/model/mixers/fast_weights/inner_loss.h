@@ -19,7 +19,7 @@ struct Gelu {
 // bias - target and h = miss weight, the gradient is G = rstd (h - mean(h) - n mean(h n)).
 struct InnerNorm {
   at::Tensor weight;
-  at::Tensor scaled(const at::Tensor& z) const;                              // returns weight n
+  at::Tensor scaled(const at::Tensor& z) const;                              // returns weight * n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 

@@ -89,7 +89,7 @@ void check_delta_rule(const Inputs& in) {
 ChunkOutputs delta_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4), K = c.k.size(4);
   const at::Tensor k_beta = c.k * c.beta, k_t = c.k.transpose(3, 4);
-  const at::Tensor system = at::matmul(k_beta, k_t) * c.decays.pairs;  // the diagonal is treated as 1
+  const at::Tensor system = at::matmul(k_beta, k_t) * c.decays.pairs;  // only the part below the diagonal is used
   const at::Tensor identity = at::eye(C, c.k.options()).expand({N, B, H, C, C});
   const at::Tensor T =
       at::linalg_solve_triangular(system, identity, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
