@@ -9,7 +9,7 @@
 //           kernel did, lists the keys with nonzero weight and sums their weighted rows of V.
 //   sums    One block per row. It adds the results of the spans.
 // If there are many tiles with few keys, a single kernel with one block per tile does all of this, with the same order
-// With score statistics, one more kernel with one block per row runs after the scores kernel.
+// of additions. If score statistics are requested, another kernel with one block per row runs after the scores kernel.
 // All kernels except sums run in rounds: each round processes as many tiles as fit in the memory for scores.
 #pragma once
 #include <algorithm>

@@ -41,8 +41,8 @@ constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 // element of the vector.
 constexpr float kLongest = kDim;
 
-// Returns the unit (the power of two that scales an fp16 operand) for the bits of the largest absolute value. The
-// elements that are not finite remain so after the scaling.
+// Returns the unit (the power of two that scales an fp16 operand) for the bits of the largest absolute value. Elements
+// that are not finite remain so after the scaling.
 __device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
 // Returns the reciprocal of a power of two.
 __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }

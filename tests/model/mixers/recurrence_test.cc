@@ -232,8 +232,8 @@ TEST(Recurrence, LowPrecision_IsWithinTwiceReferenceError) {
   }
 }
 
-// Decays near 1, near 0, and alternating between the two, over a length at which the exponential of a separate sum
-// would overflow.
+// The decays of the three heads are near 1, near 0, and alternate between near 1 and 0. At this length, the exponential
+// of a separate sum of log decays would overflow.
 TEST(Recurrence, LongDecays_StayFinite) {
   constexpr int64_t kLength = 100000;
   for (const bool delta : {false, true}) {
