@@ -44,7 +44,7 @@ bool listed(const Types& types, DType type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
-// Joins words for a message: "a", "a or b", "a, b or c". both() joins with "and".
+// Joins words for a message: "a", "a or b", "a, b or c". both() joins them with "and" instead of "or".
 std::string either(const std::vector<std::string>& words) {
   std::string text;
   for (size_t n = 0; n < words.size(); ++n) text += (n == 0 ? "" : n + 1 == words.size() ? " or " : ", ") + words[n];
@@ -150,7 +150,7 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const Devi
     case CudaKernel::hopper:
       return unmet_by_tensor_cores(p, kernel, device);
   }
-  return name(kernel);  // throws, because the value is not a kernel
+  return name(kernel);  // throws, because the value is not one of the kernels
 }
 
 CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
@@ -199,7 +199,7 @@ std::string unmet_condition_decode_cuda(const Problem& p, const CacheSize& cache
       }
       return {};
   }
-  return name(kernel);  // throws, because the value is not a kernel
+  return name(kernel);  // throws, because the value is not one of the kernels
 }
 
 }  // namespace lazy::kernels

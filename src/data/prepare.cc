@@ -70,8 +70,9 @@ constexpr size_t kLongDocument = 16 << 20, kPiece = 1 << 20;
 
 void stop_if_asked() { end_if_stopped("data", "nothing was written"); }
 
-// A uniform sample of a corpus in bounded memory that is determined by the seed. Documents are cut into pieces of about
-// 64 KiB at line ends, every piece gets a random rank, and the pieces with the lowest ranks that fit are kept.
+// A uniform random sample of a corpus in bounded memory, which is determined by the seed. Documents are cut into pieces
+// of about 64 KiB at line ends, and every piece gets a random rank. The pieces with the lowest ranks are kept, as many
+// as fit.
 class TextSample {
  public:
   TextSample(uint64_t seed, uint64_t bytes) : seed_(seed), room_(bytes) {}
@@ -143,7 +144,8 @@ class Preparation {
   struct Encoded {
     std::vector<int32_t> ids;                   // ids of all documents
     std::vector<size_t> lengths, source_bytes;  // values for each document
-    std::map<size_t, std::string> long_texts;   // by document index: texts that are not encoded yet; their length is 0
+    // key: document index; texts that are not encoded yet, whose length in `lengths` is 0.
+    std::map<size_t, std::string> long_texts;
     int64_t replaced = 0, left_out = 0;
     std::string first_left_out;
     uint64_t consumed = 0, skipped = 0;
@@ -211,8 +213,7 @@ class Preparation {
     return train_sentencepiece(texts, options_.train_pieces);
   }
 
-  // Encodes a long document in parts. The parts are encoded in parallel, and the ids of the whole document are never in
-  // memory at once.
+  // Encodes a long document in parts, in parallel. The ids of the whole document are never in memory at the same time.
   void encode_long(const Tokenizer& tokenizer, std::string_view text, SplitWriter& split) const {
     ordered_pipeline<std::string_view, std::vector<int32_t>>(
         [&](std::string_view& piece) {

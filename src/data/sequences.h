@@ -11,10 +11,11 @@
 namespace lazy {
 
 enum class Packing {
-  // shuffled documents are concatenated in groups; sequences are shuffled. Memory: 4 bytes per document and per
-  // sequence
+  // Shuffled documents are concatenated in groups, which are cut into sequences; the sequences are shuffled. Memory: 4
+  // bytes per document and per sequence.
   groups,
-  // windows of the shards in the order of a keyed permutation. Memory does not depend on the number of documents
+  // The shards are cut into windows, which are read in the order of a keyed permutation. Memory does not depend on the
+  // number of documents.
   windows,
 };
 
@@ -45,8 +46,8 @@ class Sequences {
  public:
   Sequences(const CorpusMix& corpora, const std::string& split, const SequenceOptions& options);
   ~Sequences();
-  // Number of sequences before the first repetition. For a single corpus this is one epoch. For a mixture it is the
-  // position at which the first of its corpora starts its second epoch.
+  // Number of sequences before the first repetition. For a single corpus, this is one epoch. For a mixture, it is the
+  // position at which the first of the corpora to be exhausted starts its second epoch.
   int64_t size() const;
   // Reads sequence `index` of the endless stream and writes options.length ids to `out`. Every epoch of a corpus has a
   // different order.

@@ -14,8 +14,8 @@
 
 namespace lazy {
 
-// Const member functions may be called concurrently. Ids are 0-based. encode() adds no special tokens (no BOS, no EOS);
-// tokens() contains the ids that transformers adds before and after a text.
+// The const member functions may be called concurrently. Ids are 0-based. encode() adds no special tokens (no BOS, no
+// EOS); tokens() returns, among others, the ids that transformers adds before and after a text.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -57,10 +57,10 @@ std::vector<int32_t> without_special_tokens(const Tokenizer& tokenizer, std::spa
 
 // Loads a tokenizer. `source` is "bytes", a .model file, a tokenizer.json, a vocab.txt, or a folder. A folder must
 // contain tokenizer.json or tokenizer.model, or vocab.json and merges.txt, or vocab.txt. If it contains both
-// tokenizer.json and tokenizer.model, tokenizer.json is used, as in transformers; a warning is logged if
-// tokenizer.model encodes a probe text differently. If a tokenizer.json uses features that are not implemented exactly
-// here, Hugging Face's `tokenizers` package runs it in a Python process. Errors contain the file, the field, what was
-// expected and what was found.
+// tokenizer.json and tokenizer.model, tokenizer.json is used, as in transformers; a warning is logged if the two files
+// encode a probe text differently. If a tokenizer.json uses features that this program does not implement exactly,
+// Hugging Face's `tokenizers` package runs it in a Python process. Errors contain the file, the field, the expected
+// value and the value found.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source);
 
 }  // namespace lazy

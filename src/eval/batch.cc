@@ -16,8 +16,8 @@ std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows) {
       const std::vector<int32_t>& next = windows[first + count].input;
       const auto common =
           std::mismatch(head.begin(), head.begin() + shared, next.begin(), next.end()).first - head.begin();
-      // A group of `count` windows saves (count - 1) * shared tokens. Another window may only join if that increases
-      // the saving.
+      // A group of `count` windows saves the computation of (count - 1) * shared tokens. A window may only join if this
+      // increases the number of saved tokens.
       if (common * static_cast<int64_t>(count) <= shared * static_cast<int64_t>(count - 1)) break;
       shared = common;
     }
@@ -93,7 +93,7 @@ Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> grou
   batch.tokens.ids = on_device(ids, device);
   batch.tokens.positions = on_device(positions, device);
   batch.tokens.cu_seqlens_q =
-      // on the host, so that checking the values needs no synchronization with the GPU
+      // on the host, so that the values can be checked without synchronization with the GPU
       on_host(begin_q, at::kInt, device);
   batch.tokens.cu_seqlens_k = on_host(begin_k, at::kInt, device);
   if (shares) batch.tokens.keys = on_device(keys, device);

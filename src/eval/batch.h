@@ -9,7 +9,7 @@
 
 namespace lazy::eval {
 
-// The windows first, ..., first + count - 1, whose inputs start with the same `shared` tokens.
+// The windows first, ..., first + count - 1. Their inputs start with the same `shared` tokens.
 struct PrefixGroup {
   size_t first = 0, count = 1;
   int64_t shared = 0;    // 0 for a group of one window
@@ -17,10 +17,10 @@ struct PrefixGroup {
   bool operator==(const PrefixGroup&) const = default;
 };
 
-// Groups adjacent windows greedily: a window joins a group if that reduces the number of tokens to compute.
+// Groups adjacent windows greedily: a window joins a group if this reduces the number of tokens to compute.
 std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows);
-// For models that cannot continue from the middle of another sequence. A window joins a group if its input is a prefix
-// of the first input of the group, so that it needs no additional computation.
+// Grouping for models that cannot continue from the middle of a sequence. A window joins a group only if its input is a
+// prefix of the first input of the group, so that it needs no additional computation.
 std::vector<PrefixGroup> group_contained(const std::vector<Window>& windows);
 // Every window forms a separate group.
 std::vector<PrefixGroup> group_singly(const std::vector<Window>& windows);

@@ -41,7 +41,7 @@ ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
 // Returns the negative log-likelihood per token, word or byte.
 double per(const Totals& totals, int64_t units) { return -totals.log_likelihood / static_cast<double>(units); }
 
-// Returns the part of the text before its last tokens `rest`. --limit leaves them out.
+// Returns the text without its last tokens `rest`, which --limit excludes.
 std::string text_before(const Tokenizer& tokenizer, const std::string& text, const std::string& source,
                         std::span<const int32_t> rest) {
   std::string end;
@@ -124,7 +124,7 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
 
 namespace {
 
-// Returns the definition of a task with the keys of lm-evaluation-harness where they apply.
+// Returns the definition of a task. Its keys are the keys of lm-evaluation-harness where they apply.
 Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::path& data) {
   Json config = {{"task", task.name},     {"description", task.prefix},    {"dataset_path", task.data.hub},
                  {"data", data.string()}, {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};
@@ -206,7 +206,7 @@ std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& to
                                        const std::filesystem::path& data, TaskOptions options) {
   if (options.prompt.max_length <= 0) options.prompt.max_length = model.config().max_length;
   std::vector<TaskResult> results;
-  // asynchronous aggregation of all tasks; the first results.size() futures have been read
+  // asynchronous aggregation of the tasks; the first results.size() futures have already been read
   std::vector<std::future<TaskResult>> finishing;
   const auto collect = [&](bool wait) {
     for (; results.size() < finishing.size(); options.on_result ? options.on_result(results.back()) : void()) {

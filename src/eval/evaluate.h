@@ -19,10 +19,10 @@ namespace lazy::eval {
 
 struct HeldoutOptions {
   int64_t max_length = 0;  // tokens per window; 0: the training length of the model
-  bool bos = false;        // BOS before every text or sequence, as add_bos_token in lm-evaluation-harness
+  bool bos = false;        // BOS before every text or sequence, like add_bos_token in lm-evaluation-harness
   // Maximum number of sequences of a corpus or of windows of a text. Values below 1 are a fraction.
   std::optional<double> limit;
-  ScoreOptions score = {};  // its title is replaced
+  ScoreOptions score = {};  // options of scoring; the title is replaced
   bool progress = true;
   bool bos_every_window = false;  // additionally start every window of a long text with BOS
 };
@@ -39,7 +39,7 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
 
 struct TaskOptions {
   PromptOptions prompt;     // max_length 0 selects the training length of the model
-  ScoreOptions score = {};  // its title is replaced by the name of the task
+  ScoreOptions score = {};  // options of scoring; the title is replaced by the name of the task
   bool log_samples = false;
   bool progress = true;
   // Called for each finished task, in the order of `tasks`, before the following tasks have been scored. If scoring

@@ -19,8 +19,8 @@ struct Metric {
 
 // Returns the values of one document in the order of the task's metrics. Accuracies are 0 or 1. The value of a
 // perplexity is the log-likelihood, which is later aggregated with the number of words or bytes of the document. The
-// predicted choice has the largest likelihood; the first one wins ties. acc_norm divides by the number of characters of
-// the choice, acc_bytes by its number of bytes.
+// predicted choice is the choice with the largest likelihood, or the first of several such choices. acc_norm divides by
+// the number of characters of the choice, acc_bytes by its number of bytes.
 std::vector<double> document_metrics(const Task& task, const Question& question, const std::vector<Score>& scores);
 
 // The contribution of a document to the aggregates of its task.

@@ -28,7 +28,7 @@ struct PromptOptions {
   bool bos_every_window = false;     // Rolling tasks start every window with BOS. Other tasks use `bos`.
 };
 
-// Consecutive documents of one task and what must be scored for them: requests, or the windows of a rolling task.
+// Consecutive documents of one task and the data to score for them: requests, or the windows of a rolling task.
 struct RequestChunk {
   size_t task = 0;
   bool last = false;                  // whether this is the last chunk of its task
@@ -49,7 +49,8 @@ class RequestPrefetcher {
   RequestPrefetcher(std::vector<Task> tasks, std::filesystem::path data, const Tokenizer& tokenizer,
                     PromptOptions options);
   ~RequestPrefetcher();  // stops the thread
-  // Returns false after the last chunk. An exception of the thread is rethrown after the chunks that precede it.
+  // Returns false after the last chunk. If the thread has thrown an exception, it is rethrown after the preceding
+  // chunks have been returned.
   bool next(RequestChunk& chunk);
 
  private:

@@ -198,8 +198,8 @@ uint64_t PythonRandom::below(uint64_t n) {
 
 std::vector<size_t> PythonRandom::sample(size_t n, size_t k) {
   std::vector<size_t> chosen;
-  // Python draws from a list of the population if the list is smaller than a set of the selected items; otherwise it
-  // uses rejection sampling.
+  // Like Python, draw from a list of the population if this list is smaller than a set of the selected items; otherwise
+  // use rejection sampling.
   double set_size = 21;
   if (k > 5) set_size += std::pow(4.0, std::ceil(std::log(static_cast<double>(k) * 3) / std::log(4.0)));
   if (static_cast<double>(n) <= set_size) {

@@ -23,7 +23,8 @@ std::string python_upper(const std::string& text);
 std::string python_capitalize(const std::string& text);
 // Returns len(re.split(r"\s+", text)). Leading and trailing white space each count as one empty string.
 int64_t python_word_count(std::string_view text);
-std::string replace_all(std::string text, std::string_view from, std::string_view to);  // str.replace
+// Equivalent to str.replace in Python.
+std::string replace_all(std::string text, std::string_view from, std::string_view to);
 
 // Equivalent to re.sub(pattern, replacement, text). "\s" in the pattern has Python's meaning. The replacement uses the
 // syntax of PCRE2 ("$1"). Throws Error for an invalid pattern.
@@ -42,8 +43,8 @@ class PythonSub {
 // Generates exactly the same numbers as Python's random.Random.
 class PythonRandom {
  public:
-  explicit PythonRandom(uint64_t seed);  // random.Random(seed)
-  double random();                       // [0, 1) with 53 bits
+  explicit PythonRandom(uint64_t seed);  // equivalent to random.Random(seed) in Python
+  double random();                       // a number in [0, 1) with 53 random bits
   uint64_t below(uint64_t n);            // Random._randbelow, which choice, sample and shuffle use; 1 <= n < 2^32
   // Equivalent to random.sample(range(n), k); requires k <= n.
   std::vector<size_t> sample(size_t n, size_t k);

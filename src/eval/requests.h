@@ -23,8 +23,8 @@ struct Window {
 // are zero windows.
 std::vector<Window> rolling_windows(std::span<const int32_t> tokens, int32_t prefix, int64_t max_length,
                                     int64_t context_length = 1);
-// Like rolling_windows, but every window starts with BOS in place of the preceding token. For models that were trained
-// with BOS at the start of every sequence. BOS is not scored.
+// Like rolling_windows, but every window starts with BOS in place of the preceding token. This is for models that were
+// trained with BOS at the start of every sequence. BOS is not scored.
 std::vector<Window> rolling_windows_with_bos(std::span<const int32_t> tokens, int32_t bos, int64_t max_length);
 
 // A benchmark request: the likelihood of a continuation given a context, in token ids. The requests of one question

@@ -73,7 +73,7 @@ ordered_json number(double value) { return std::isfinite(value) ? ordered_json(v
 
 double rescaled(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
 
-// Undefined if the baseline is always correct.
+// Returns the accuracy rescaled relative to the baseline, or "N/A" if the baseline is always correct.
 std::string rescaled_text(double accuracy, double chance) {
   return chance < 1 ? fmt::format("{:.4f}", rescaled(accuracy, chance)) : "N/A";
 }

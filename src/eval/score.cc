@@ -52,8 +52,9 @@ size_t batch_end(const std::vector<PrefixGroup>& groups, size_t begin, size_t la
   return end;
 }
 
-// A batch in flight. On a GPU the results are copied to the host on the stream of the kernels, and an event is recorded
-// after the copy. Waiting for this event does not wait for the next batch, which computes at the same time.
+// A batch that is being computed. On a GPU, the results are copied to the host on the stream of the kernels, and an
+// event is recorded after the copy. Waiting for this event does not wait for the next batch, which is computed
+// meanwhile.
 struct InFlightBatch {
   Batch batch;
   at::Tensor log_likelihood, greedy;
@@ -83,7 +84,7 @@ struct InFlightBatch {
   }
 };
 
-// Returns the range of groups that a rank computes. The token counts of the ranks differ by at most one group.
+// Returns the range of groups that a rank computes. The token counts of two ranks differ by at most one group.
 std::pair<size_t, size_t> share_of(const std::vector<PrefixGroup>& groups, uint64_t tokens,
                                    const distributed::Communicator* ranks) {
   if (!ranks) return {0, groups.size()};
@@ -130,8 +131,8 @@ InFlightBatch launch_batch(LanguageModel& model, const std::vector<Window>& wind
 }
 
 // Scores windows begin ... end - 1 through a streaming cache, as the rows of one padded batch. Evictions depend only on
-// the position of a token, so all rows evict at the same time. Padding is on the right, so scored tokens do not attend
-// to it.
+// the position of a token, so all rows evict keys at the same step. Padding is at the right end, so scored tokens do
+// not attend to it.
 InFlightBatch launch_streaming_batch(LanguageModel& model, const std::vector<Window>& windows, size_t begin, size_t end,
                                      const StreamingCache& streaming) {
   int64_t longest = 0;
@@ -202,7 +203,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
       if (in_flight) in_flight->collect(scores, options.targets);
       in_flight = std::move(next);
     } catch (const c10::OutOfMemoryError&) {
-      // Halves the batch unless the user has set its size or it consists of one group.
+      // Halves the batch, unless the user has set its size or it consists of only one group.
       if (options.batch_size > 0 || end == begin + 1) throw;
       max_tokens = std::max<int64_t>(1, max_tokens / 2);
       continue;
@@ -279,8 +280,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   for (const Window& w : windows) check(w, config.vocab_size);
-  // If the RoPE factors depend on the length, the length is the size of the cache, so every sequence must use the
-  // cache.
+  // If the RoPE factors depend on the length, the size of the cache is used as the length. Every sequence must then use
+  // the cache.
   if (options.cache && !rope_varies(config, options.cache->size() + 1)) return score_streaming(model, windows, options);
   if (!options.cache && config.positions.rope_scaling.type == "longrope" && rope_varies_in(windows, config))
     return score_longrope(model, windows, options);

@@ -43,8 +43,8 @@ struct ScoreOptions {
   distributed::Communicator* ranks = nullptr;
 };
 
-// Returns one score per window, in the given order. Results do not depend on the batch size, except for rounding in the
-// matrix products. Throws Error for an id outside of the vocabulary.
+// Returns one score per window, in the order of `windows`. Results do not depend on the batch size, except for rounding
+// in the matrix products. Throws Error for an id outside of the vocabulary.
 std::vector<Score> score(LanguageModel& model, const std::vector<Window>& windows, const ScoreOptions& options);
 // Scores requests, which are truncated by window_of.
 std::vector<Score> score(LanguageModel& model, const std::vector<Request>& requests, int64_t max_length,

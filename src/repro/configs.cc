@@ -27,7 +27,7 @@ Words read_overrides(ConfigSection& section, const std::string& key) {
 
 void write_configs(const fs::path& folder) {
   for (const auto& [name, text] : embedded_configs()) {
-    if (name.starts_with("repro/")) continue;  // no configuration extends a recipe
+    if (name.starts_with("repro/")) continue;  // files of repro/ are recipes, which no configuration extends
     const fs::path path = folder / name;
     if (fs::exists(path) && read_file(path) == text) continue;
     fs::create_directories(path.parent_path());

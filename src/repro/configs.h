@@ -1,5 +1,5 @@
-// Configuration files of configs/ that recipes extend. They are embedded in the program so that it runs from any
-// folder.
+// Configuration files of configs/ on which the models of recipes are based. They are embedded in the program so that it
+// runs from any folder.
 #pragma once
 #include <unistd.h>
 
@@ -19,7 +19,7 @@
 
 namespace lazy::repro {
 
-// Every embedded file as (path below configs/, content).
+// Returns every embedded file as a pair (path below configs/, content).
 const std::vector<std::pair<std::string_view, std::string_view>>& embedded_configs();
 // Returns the content of one embedded file. Throws an Error if no embedded file has this name.
 std::string embedded_config(std::string_view name);
@@ -29,8 +29,8 @@ void write_configs(const std::filesystem::path& folder);
 // Reads a list of overrides of the form section.key=value from a section.
 Words read_overrides(ConfigSection& section, const std::string& key);
 
-// The training configuration of a training step. `configs` is the folder that write_configs wrote. The folders `output`
-// and `corpus` do not need to exist yet.
+// Returns the training configuration of a training step. `configs` is the folder that write_configs wrote. The folders
+// `output` and `corpus` do not need to exist yet.
 train::TrainConfig train_config(const Step& step, const std::filesystem::path& configs,
                                 const std::filesystem::path& corpus, const std::filesystem::path& output,
                                 const std::vector<std::string>& more = {});

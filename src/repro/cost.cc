@@ -18,9 +18,10 @@ struct Measured {
   double small, large;
 };
 
-// Measured utilization by mixer. Column `small` (55M parameters): tokens/s of the trainings in
-// docs/results/small/table1.md; for TTT and Titans tokens/s of `lazy bench train`. Column `large` (340M): `lazy bench
-// mixers` (docs/reference/figures.md). TTT and Titans were not measured at 340M, so the value at 55M is used.
+// Measured utilization by mixer. Column `small` (55M parameters): from the tokens/s of the trainings in
+// docs/results/small/table1.md; for TTT and Titans, from the tokens/s of `lazy bench train`. Column `large` (340M
+// parameters): `lazy bench mixers` (docs/reference/figures.md). TTT and Titans were not measured at 340M parameters, so
+// the value at 55M is used.
 constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"mamba2", 0.15, 0.22},
                                             {"delta_net", 0.27, 0.37},
@@ -32,8 +33,9 @@ constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
                                             {"titans_mag", 0.092, 0.092},
                                             {"titans_mal", 0.095, 0.095}}};
 
-// Softmax and Elastic-Softmax: 0.37 (55M, Lazy) to 0.40 (340M, Lazy) and 0.45 (softmax), docs/guides/training.md.
-// kPortable applies to normalizers that only the portable kernels support: sparsemax trains at 0.27 at 55M parameters.
+// Utilization of softmax and Elastic-Softmax: 0.37 (Lazy, 55M parameters), 0.40 (Lazy, 340M) and 0.45 (softmax); see
+// docs/guides/training.md. kPortable applies to normalizers that only the portable kernels support; sparsemax trains at
+// 0.27 with 55M parameters.
 constexpr double kAttention = 0.37, kPortable = 0.26;
 
 }  // namespace
@@ -54,7 +56,7 @@ double gpu_utilization(const ModelConfig& model, bool large) {
 namespace {
 
 constexpr double kGpuTflops = 989;  // peak of an H200 in bf16
-// Measured TFLOP/s of tiny trainings: one thread on a busy machine.
+// Measured TFLOP/s of trainings at tiny scale, with one thread on a busy machine.
 constexpr double kCpuTflops = 0.025;
 constexpr double kEachSeconds = 2;  // time to load a model and run its first step
 
@@ -69,14 +71,14 @@ constexpr std::array<std::pair<const char*, double>, 9> kTaskTokens{{{"wikitext"
                                                                      {"social_iqa", 0.3},
                                                                      {"boolq", 1.0}}};
 
-// Tokens of one task, or of all tasks if the name is empty.
+// Returns the number of tokens of one task, or of all tasks if the name is empty.
 double task_tokens(const std::string& task) {
   double sum = 0;
   for (const auto& [name, millions] : kTaskTokens) sum += task.empty() || task == name ? 1e6 * millions : 0;
   return sum;
 }
 
-// Number of tokens that a measurement passes through the model.
+// Returns the number of tokens that a measurement passes through the model.
 double measured_tokens(const Step& step, int64_t context) {
   const Json& s = step.settings;
   const auto n = static_cast<double>(context);
@@ -163,7 +165,8 @@ Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std
       m.training += total.seconds - before;
     } else {
       const Trained& trained = models.at(step.model);
-      total.seconds += measured_tokens(step, trained.context) * trained.seconds_per_token / 3;  // forward only
+      // A third of the cost of training, because only the forward pass runs.
+      total.seconds += measured_tokens(step, trained.context) * trained.seconds_per_token / 3;
       of_model(step.id).measuring += total.seconds - before;
     }
   }

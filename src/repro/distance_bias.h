@@ -1,5 +1,5 @@
-// Statistics of learned distance biases: how far they reach, and whether they show inhibition of return. Also helpers
-// for recipes that compare ranges of layers.
+// Statistics of learned distance biases: the distance up to which they are effective, and whether they show inhibition
+// of return. Also contains helpers for recipes that compare ranges of layers.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 
 namespace lazy::repro {
 
-using BiasCurve = std::vector<double>;  // bias at distance 0, 1, ..., W - 1 of one head
+using BiasCurve = std::vector<double>;  // biases of one head at the distances 0, 1, ..., W - 1
 
-// The last distance whose |bias| exceeds `share` of the head's largest |bias|; 0 for a curve of zeros.
+// Returns the last distance whose |bias| exceeds `share` of the head's largest |bias|, or 0 for a curve of zeros.
 int64_t effective_range(const BiasCurve& bias, double share = 0.05);
 
 // Tests the pattern "inhibition of return" on the bias of one head. All four conditions must hold: the mean at
@@ -22,13 +22,15 @@ struct InhibitionOfReturn {
   double first = 0, dip = 0, recovery = 0, far = 0;  // the four quantities in the order of the description
   bool holds = false;
 };
-// Throws an Error if the curve has fewer than kShortestForReturn entries, because it cannot show the pattern.
+// Throws an Error if the curve has fewer than kShortestForReturn entries, because a shorter curve cannot show the
+// pattern.
 InhibitionOfReturn inhibition_of_return(const BiasCurve& bias);
 inline constexpr int64_t kShortestForReturn = 102;  // minimum number of curve entries
 
 // Least-squares slope of the bias against distance over [0, last].
 double slope(const BiasCurve& bias, int64_t last);
-double mean_between(const BiasCurve& bias, int64_t first, int64_t last);  // inclusive, cut at the curve's end
+// Both ends are inclusive; `last` is limited to the end of the curve.
+double mean_between(const BiasCurve& bias, int64_t first, int64_t last);
 double mean_magnitude(const BiasCurve& bias);
 
 // The paper names layers 1, 2 to 10 and 10 to 24 of its 24-layer models. This function maps layer `of_24` of 24 to the

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kConfidence = 0.95, kLevel = 0.05;
 
-// Describes a region: "below 0", "between 0.54 and 0.66"; or its outside: "above 0", "outside of 0.54 to 0.66".
+// Describes a region, for example "below 0" or "between 0.54 and 0.66", or the outside of a region, for example "above
+// 0" or "outside of 0.54 to 0.66".
 std::string words(const Region& r, bool inside) {
   if (std::isfinite(r.low) && std::isfinite(r.high))
     return inside ? fmt::format("between {:g} and {:g}", r.low, r.high)
@@ -21,8 +22,9 @@ std::string words(const Region& r, bool inside) {
   return fmt::format("{} {:g}", above == inside ? "above" : "below", above ? r.low : r.high);
 }
 
-// Whether the units differ by more than rounding. Equal units do not show how other units would vary. For example,
-// scores are fractions of a fixed number of questions, so two models can have exactly equal scores.
+// Whether the values of the units (seeds or texts) differ by more than rounding. Equal values do not show how the
+// values of further units would vary. For example, scores are fractions of a fixed number of questions, so two models
+// can have exactly equal scores.
 bool has_spread(const UnitEstimate& e) { return e.interval->high - e.interval->low > 1e-9 * std::abs(e.value); }
 
 }  // namespace

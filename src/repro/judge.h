@@ -1,8 +1,9 @@
-// The statistical judge of recipes and of the evidence page. An effect is measured per unit (per seed, or per text of
-// one given model). The judge computes the confidence interval of the mean and compares it with a published statement.
+// Statistical tests for recipes and for the evidence page. An effect is measured per unit, which is a seed or a text of
+// one given model. over_units computes the confidence interval of the mean, which is then compared with a published
+// statement. The possible verdicts are:
 //
-//   reproduced    the whole interval is in the region that the statement names, and p, adjusted for the other claims
-//                 of the page, is below 0.05
+//   reproduced    the whole interval is in the region that the statement names, and the p-value, adjusted for the
+//                 other claims of the page, is below 0.05
 //   refuted       the whole interval is outside of this region
 //   equal         the interval is within plus and minus a margin that the rule treats as equal
 //   open          none of the above, or too few units for an interval
@@ -21,7 +22,8 @@ namespace lazy::repro {
 enum class Verdict { reproduced, refuted, equal, open, not_testable, missing };
 const char* name(Verdict verdict);
 
-// The mean over units. The interval (95 %, Student's t) needs at least two units; p also needs units that differ.
+// The mean over units (seeds or texts). The interval (95 %, Student's t) needs at least two units; p also requires that
+// the units are not all equal.
 struct UnitEstimate {
   double value = 0;
   std::vector<double> by_unit;
@@ -38,17 +40,17 @@ struct Region {
 inline Region below(double bound) { return {-INFINITY, bound}; }
 inline Region above(double bound) { return {bound, INFINITY}; }
 
-// p is two-sided and tests against the bound of the region. A region with two bounds has two p values. If the mean is
-// between the bounds, the larger p is returned, because both bounds must be excluded; otherwise the p of the nearer
-// bound.
+// The p-value is two-sided and tests against the bound of the region. A region with two bounds has two p-values. If the
+// mean is between the bounds, the larger p-value is returned, because both bounds must be excluded; otherwise the
+// p-value of the nearer bound is returned.
 UnitEstimate over_units(const std::vector<double>& values, const Region& region);
-// Holm's step-down adjustment; the results are in the order of the input. In ascending order of p, each p is multiplied
-// by the number of remaining hypotheses; results never decrease and are capped at 1.
+// Holm's step-down adjustment of p-values; the results are in the order of the input. In ascending order, each p-value
+// is multiplied by the number of remaining hypotheses; the results never decrease and are limited to 1.
 std::vector<double> holm(const std::vector<double>& p);
 
 struct Rule {
   Region region;
-  double equal_within = 0;           // 0: the rule has no margin of equality
+  double equal_within = 0;           // half width of the interval that is treated as equal; 0: not used
   bool corrected_refutation = true;  // whether a refutation also needs an adjusted p below 0.05
   int64_t least = 2;                 // minimum number of units
   std::string units = "seeds";       // name of the units in messages
@@ -62,32 +64,32 @@ Decision decide(const UnitEstimate& estimate, const Rule& rule, double adjusted_
 // Appends a further reason after a semicolon; an empty reason adds nothing.
 void add_reason(std::string& text, const std::string& more);
 
-// Whether a number, rounded to the printed digits, equals the printed number.
+// Whether `ours`, rounded to the number of digits of `printed`, is equal to the printed number.
 bool rounds_to(double ours, const std::string& printed);
 
 // A published statement, the measured effect and the verdict.
 struct Finding {
   std::string claim;                     // the tested statement, in words
-  std::string paper;                     // the published value or wording, with its location in the paper
+  std::string paper;                     // the published value or wording, with its place in the paper
   std::string models;                    // the compared models: "lazy, softmax"
-  std::string rule;                      // required effect: "below 0", "within 10 % of 0.5958"
+  std::string rule;                      // the required effect, for example "below 0" or "within 10 % of 0.5958"
   std::optional<UnitEstimate> estimate;  // the estimate that the verdict is based on
-  std::string unit;                      // unit of the estimate: "nats per token", "share of heads"
-  std::string over;                      // the units: "seeds", "texts"
-  std::string family;                    // claims of a family share a Holm correction; "" is also a family
+  std::string unit;                      // unit of the estimate, for example "nats per token" or "share of heads"
+  std::string over;                      // what the estimate is a mean over, for example "seeds" or "texts"
+  std::string family;                    // claims with the same family share a Holm correction; "" is also a family
   Verdict verdict = Verdict::open;
-  std::string reason;  // one sentence
+  std::string reason;  // reason for the verdict, one sentence
   std::optional<double> adjusted_p;
 };
 
-// A finding before the Holm correction of the page. A claim without a rule already has its verdict or has no published
-// value.
+// A finding before the Holm correction of the page. A claim without a rule already has its verdict, or the paper has no
+// value for it.
 struct TestedClaim {
   Finding finding;
   std::optional<Rule> rule;
 };
 // Computes the verdicts of the claims that have a rule. The claims of a family share one Holm correction, in which a
-// claim without a p counts as p = 1.
+// claim without a p-value is treated as p = 1.
 std::vector<Finding> judge_page(std::vector<TestedClaim> claims);
 
 }  // namespace lazy::repro

@@ -1,4 +1,4 @@
-// Measures losses and sinks on held-out text and on folders of other text.
+// Measures losses and attention sinks on held-out text and on folders of other text.
 #include "repro/measure.h"
 
 #include <ATen/ATen.h>
@@ -37,7 +37,7 @@ std::optional<StreamingCache> streaming_cache(const Json& settings) {
 
 namespace {
 
-// Reads at most `most` sequences, spread evenly over all sequences.
+// Reads at most `most` sequences, which are spread evenly over all sequences.
 Stretches spread(const Sequences& sequences, int64_t length, int64_t most) {
   const int64_t all = sequences.size(), count = std::min(all, most);
   Stretches out;
@@ -84,8 +84,8 @@ std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t len
 
 std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores) {
   std::vector<double> losses(stretches.size());
-  for (size_t w = 0; w < scores.size(); ++w)  // all stretches have equal length, so each has the same number of windows
-    losses[w * stretches.size() / scores.size()] -= scores[w].log_likelihood;
+  // All stretches have equal length, and therefore the same number of windows.
+  for (size_t w = 0; w < scores.size(); ++w) losses[w * stretches.size() / scores.size()] -= scores[w].log_likelihood;
   for (double& loss : losses) loss /= static_cast<double>(stretches.front().size() - 1);
   return losses;
 }
@@ -121,7 +121,7 @@ bool is_text(const fs::path& path) {
   return !head.empty() && head.find('\0') == std::string::npos;
 }
 
-// For each sink measure: one mean per sample, and the mean over samples for each layer and head.
+// Returns for each attention-sink measure: one mean per sample, and the mean over samples for each layer and head.
 Json sink_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;

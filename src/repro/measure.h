@@ -1,5 +1,5 @@
-// The measurements of steps, each implemented in its own library. A measurement reads a model folder and text and
-// returns numbers as JSON. A list has one number per text so that models can be compared text by text.
+// The measurements of the steps of a recipe. A measurement reads a model folder and text and returns numbers as JSON. A
+// list has one number per text, so that models can be compared text by text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -23,44 +23,45 @@ struct MeasureInputs {
   std::filesystem::path model, corpus, data, domain;
   std::string device = "cpu";
   bool progress = true;
-  SequenceOptions sequences = {};  // held-out text is cut as in training; length: the model's
+  SequenceOptions sequences = {};  // held-out text is cut as in training; the length is the model's context length
 };
 
-// {"loss": [...]} in nats per token on held-out sequences of the corpus, which are built like the training sequences.
-// Uses the streaming cache that settings' "cache" names, if any.
+// Returns {"loss": [...]} in nats per token on held-out sequences of the corpus, which are built like the training
+// sequences. If settings["cache"] names a streaming cache, this cache is used.
 Json measure_heldout(const MeasureInputs& inputs, const Json& settings);
-// {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "sink_1": [...], "excess":
-// [...], "by_layer"} on held-out samples. sink_1: fraction of heads with Sink_1^0.3. excess: the sink ratio minus the
-// ratio of uniform attention rows (sinks/uniform.h); it is omitted for models with sliding windows or segments.
+// Returns {"sink_ratio": [...], "density": [...], "released_mass": [...], "alive_fraction": [...], "sink_1": [...],
+// "excess": [...], "by_layer"} on held-out samples. sink_1: fraction of heads with Sink_1^0.3. excess: the sink ratio
+// minus the sink ratio of uniform attention rows (sinks/uniform.h); it is omitted for models with sliding windows or
+// segments.
 Json measure_sinks(const MeasureInputs& inputs, const Json& settings);
-// {task: {metric: {"value", "stderr"}}} for every task of lazy eval whose file is in the data folder, or only for the
-// task that settings' "task" names. Settings' "cache" names a streaming cache. With "bos_every_window" the name of a
-// task ends in "-bos".
+// Returns {task: {metric: {"value", "stderr"}}} for every task of lazy eval whose file is in the data folder, or only
+// for the task that settings["task"] names. settings["cache"] may name a streaming cache. With "bos_every_window",
+// "-bos" is appended to the name of a task.
 Json measure_tasks(const MeasureInputs& inputs, const Json& settings);
-// From the result of measure_tasks: the mean of the tasks' headline accuracies (eval::Task::headline) and the number of
-// tasks.
+// Returns, for a result of measure_tasks, the mean of the tasks' headline accuracies (eval::Task::headline) and the
+// number of tasks.
 std::optional<std::pair<double, int>> mean_accuracy(const Json& tasks);
-// {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}} for the lengths in
-// settings' "lengths". The text is cut into "blocks" stretches, each as long as the longest length, or "stretch" tokens
-// if that is set. Held-out text has the separators of the training. A list has at most kLengthGroups numbers.
+// Returns {text: {length: [...]}, "collapse": {length: {"cosine": [...], "effective_rank": [...]}}} for the lengths in
+// settings["lengths"]. The text is cut into "blocks" stretches, each as long as the longest length, or "stretch" tokens
+// if this is set. Held-out text has the same separators as in training. A list has at most kLengthGroups numbers.
 Json measure_lengths(const MeasureInputs& inputs, const Json& settings);
-// {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
+// Returns {"tau": [layer][head], "distance_bias": [layer][head][distance], "alibi_slopes": [layer][head]}.
 Json measure_learned(const MeasureInputs& inputs);
-// {"loss": [...], "sink_ratio": [...]} on a folder of text.
+// Returns {"loss": [...], "sink_ratio": [...]} on a folder of text.
 Json measure_domain(const MeasureInputs& inputs, const Json& settings);
-// {set: {"samples", "files"}} for the benchmark files in a data folder.
+// Returns {set: {"samples", "files"}} for the benchmark files in a data folder.
 Json count_datasets(const std::filesystem::path& data);
 
 // Helpers shared by measurements, experiments and evidence.
 
 // Sequences of the validation split, built with the options `how` but in the order of the corpus. At most `most`
-// sequences are selected, spread evenly over the split. A window scores all tokens of one sequence except the first.
-// Throws an Error if the split has no complete sequence or if the corpus was tokenized with a different tokenizer than
-// the model's.
+// sequences are selected, spread evenly over the split. A window scores all tokens of one sequence except the first
+// token. Throws an Error if the split has no complete sequence or if the corpus was tokenized with a different
+// tokenizer than the model's tokenizer.
 struct HeldOutWindows {
   std::vector<eval::Window> windows;
   bool whole_split = false;
-  double bytes_per_token = 0;  // of the validation split
+  double bytes_per_token = 0;  // bytes of text per token of the validation split
 };
 HeldOutWindows heldout_windows(const ModelConfig& model, const std::filesystem::path& corpus, SequenceOptions how,
                                int64_t most);
@@ -71,23 +72,24 @@ struct LoadedModel {
 };
 LoadedModel load(const MeasureInputs& inputs);
 
-// The tokens of files and of the text files in folders, without BOS, up to a limit that is large enough for every
-// measure.
+// Returns the tokens of files and of the text files in folders, without BOS, up to a limit that is large enough for
+// every measurement.
 std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const Tokenizer& tokenizer);
 
-// The streaming cache that a step's settings name, or nullopt for a full KV cache.
+// Returns the streaming cache that a step's settings name, or nullopt for a full KV cache.
 std::optional<StreamingCache> streaming_cache(const Json& settings);
 
-// Stretches of text, each with the token that precedes it. At most `most` are selected, spread evenly; none if the text
-// is shorter than one stretch.
+// Stretches of text (token sequences), each with the token that precedes it. At most `most` stretches are selected,
+// spread evenly. The list is empty if the text is shorter than one stretch.
 using Stretches = std::vector<std::vector<int64_t>>;
 Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most);
-// Stretches of the validation split in the order of the corpus, with the separators of `how`.
+// Returns stretches of the validation split in the order of the corpus, with the separators that `how` defines.
 Stretches heldout_stretches(const std::filesystem::path& corpus, SequenceOptions how, int64_t tokens, int64_t most);
 // Cuts the stretches into windows of `length` tokens that together score every token. A window begins with `bos` or, if
 // there is no `bos`, with the preceding token.
 std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos);
-// The mean loss of each stretch: from existing scores of these windows, or by scoring the windows with the model.
+// Returns the mean loss of each stretch, either from existing scores of its windows or by scoring the windows with the
+// model.
 std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores);
 std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
                                    std::optional<int32_t> bos, const std::string& title);

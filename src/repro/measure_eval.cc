@@ -29,7 +29,7 @@ void append(std::vector<int32_t>& ids, const std::vector<int32_t>& more) {
   ids.insert(ids.end(), more.begin(), more.end());
 }
 
-// Token streams of the benchmarks by name; benchmarks without a file are omitted.
+// Returns the token streams of the benchmarks by name; benchmarks without a file are omitted.
 std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs, const Tokenizer& tokenizer) {
   std::map<std::string, std::vector<int32_t>> out;
   if (inputs.data.empty()) return out;
@@ -38,7 +38,7 @@ std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs,
       append(out["wikitext"], tokenizer.encode(page));
   }
   if (const eval::Task lambada = eval::find_task("lambada_openai"); eval::has_task_files(lambada, inputs.data)) {
-    std::string items;  // all passages joined to one stream
+    std::string items;  // all passages, joined to one stream
     for (const eval::TaskDocument& row : eval::read_rows(lambada, inputs.data))
       items += row.document.at("text").get<std::string>() + "\n\n";
     append(out["lambada_openai"], tokenizer.encode(items));
@@ -46,7 +46,7 @@ std::map<std::string, std::vector<int32_t>> streams(const MeasureInputs& inputs,
   return out;
 }
 
-// Similarity and effective rank of the hidden states on the first `length` tokens of each stretch.
+// Returns similarity and effective rank of the hidden states on the first `length` tokens of each stretch.
 Json collapse(LoadedModel& loaded, const Stretches& stretches, int64_t length) {
   const at::NoGradGuard no_grad;
   std::vector<double> cosine, rank;

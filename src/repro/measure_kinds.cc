@@ -70,8 +70,8 @@ Numbers at_path_numbers(const Json& values, const MeasureSpec& m) {
   return out;
 }
 
-// Converts a range of layers, given for 24 layers, to the first and last layer of a model with `layers` layers
-// (1-based).
+// Converts a range of layers, given for a model with 24 layers, to the first and last layer (1-based) of a model with
+// `layers` layers.
 std::pair<int64_t, int64_t> layer_range(const MeasureSpec& m, size_t layers) {
   const auto all = static_cast<int64_t>(layers);
   if (m.layers.empty()) return {1, all};
@@ -132,7 +132,7 @@ Numbers head_offset(const Json& values, const MeasureSpec& m) {
   return {over_heads(tau, first, last, [&m](double t) { return m.of_head == "size" ? std::abs(t) : t; }), "", ""};
 }
 
-// |slope / initial slope - 1| for every head with ALiBi.
+// Returns |slope / initial slope - 1| for every head with ALiBi.
 Numbers alibi_change(const Json& values, const MeasureSpec&) {
   if (!values.contains("alibi_slopes")) return {{}, "", "the model has no ALiBi slopes"};
   Numbers out;
@@ -143,8 +143,8 @@ Numbers alibi_change(const Json& values, const MeasureSpec&) {
   return out;
 }
 
-// For a toy: the measure of each token divided by its mean over tokens, for the token ranks given by `layers`. Tokens
-// that did not occur are omitted.
+// For a toy model: returns the measured value of each token divided by its mean over tokens, for the token ranks given
+// by `layers`. Tokens that did not occur are omitted.
 Numbers by_rank(const Json& values, const MeasureSpec& m) {
   const Json found = at_path(values, m.path);
   if (!found.is_array() || m.layers.empty()) return {{}, "", fmt::format("{} was not measured", m.path)};
@@ -159,8 +159,8 @@ Numbers by_rank(const Json& values, const MeasureSpec& m) {
   return out;
 }
 
-// The time of Elastic-Softmax divided by the time of softmax, minus 1. The recorded ratios are softmax time over
-// Elastic-Softmax time.
+// Returns the time of Elastic-Softmax divided by the time of softmax, minus 1. The recorded ratios are the inverse:
+// softmax time divided by Elastic-Softmax time.
 Numbers overhead(const Json& values, const MeasureSpec& m) {
   if (!values.contains(m.path)) return {{}, "", "not measured"};
   const Json& part = values.at(m.path);
@@ -170,13 +170,13 @@ Numbers overhead(const Json& values, const MeasureSpec& m) {
   return out;
 }
 
-// Number of samples in the files of a benchmark set.
+// Returns the number of samples in the files of a benchmark set.
 Numbers samples(const Json& values, const MeasureSpec& m) {
   if (!values.contains(m.path)) return {{}, "", "no file of this set in the folder --data"};
   return {{values.at(m.path).at("samples").get<double>()}, values.at(m.path).at("files").get<std::string>(), ""};
 }
 
-// One number: the mean over the headline accuracies of the benchmarks.
+// Returns one number: the mean over the headline accuracies of the benchmarks.
 Numbers average_score(const Json& values, const MeasureSpec&) {
   const auto mean = mean_accuracy(values);
   if (!mean) return {{}, "", "no task with an accuracy was evaluated"};

@@ -1,5 +1,5 @@
-// Functions that a recipe's measures apply to the recorded values of a step. The `kind` of a [[measure]] selects one by
-// name.
+// Functions that compute the measured quantities of a recipe from the recorded values of a step. The `kind` of a
+// [[measure]] selects a function by name.
 #pragma once
 #include <optional>
 #include <string>
@@ -11,7 +11,7 @@ namespace lazy::repro {
 
 struct MeasureSpec;
 
-// One number per text, head or round. If `items` is empty, `missing` is the reason.
+// One number per text, head or round. If `items` is empty, `missing` explains why.
 struct Numbers {
   std::vector<double> items;
   std::string note;  // appended to the reason of the verdict
@@ -24,11 +24,11 @@ std::vector<std::string> measure_kinds();
 std::vector<std::string> number_maps();
 std::vector<std::string> head_measures();
 
-// The value at a path, or null if there is none. A path consists of keys and indices between separators. `*` matches
-// every element; `~9` is the tenth element or, in a shorter list, the last element.
+// Returns the value at a path, or null if the path does not exist. A path consists of keys and indices between
+// separators. `*` matches every element; `~9` is the tenth element or, in a shorter list, the last element.
 Json at_path(const Json& values, const std::string& path, char separator = '/');
-// One number per element of the outermost list: the mean of all numbers within the element. A single number gives one
-// item.
+// Returns one number per element of the outermost list, the mean of all numbers within the element. For a single
+// number, the result has one item.
 std::vector<double> items_of(const Json& found);
 
 }  // namespace lazy::repro

@@ -12,7 +12,7 @@ namespace {
 
 using Draw = std::function<std::string(const Json& values, int number)>;
 
-// A heading and a drawing for every model that has results of this experiment.
+// Returns a heading and a drawing for every model that has results of this experiment.
 std::string of_models(const Results& results, const std::string& experiment, const char* section, const char* heading,
                       const Draw& draw) {
   std::string body;

@@ -8,7 +8,7 @@
 namespace lazy::repro {
 
 std::vector<std::string> picture_names();
-// Returns a section of the page; empty if nothing was measured. Throws an Error for an unknown name.
+// Returns a section of the page, or an empty string if nothing was measured. Throws an Error for an unknown name.
 std::string draw_picture(const std::string& name, const Results& results, const PublishedTable& published);
 
 // Implemented in pictures/gpt2.cc, attention.cc, toys.cc and in vector_tables.cc. The functions return HTML that shows

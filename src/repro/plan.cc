@@ -13,7 +13,7 @@ namespace lazy::repro {
 
 namespace {
 
-// The name of a mixer in file names: "gated_delta_net" -> "gated-deltanet".
+// Converts the name of a mixer to the name used in file names, for example "gated_delta_net" to "gated-deltanet".
 std::string file_name(const std::string& kind) {
   if (kind == "delta_net") return "deltanet";
   if (kind == "gated_delta_net") return "gated-deltanet";
@@ -32,7 +32,7 @@ std::vector<std::string> Scale::files(const std::string& kind, Budget budget) co
   return {model + "-340m.toml", budget == Budget::main ? "recipes/15b.toml" : "recipes/10b-512.toml"};
 }
 
-// Small scale uses the training settings of the evidence protocol, so that its records can be reused
+// The scale "small" uses the training settings of the evidence protocol, so that recipes can use its records
 // (evidence/steps.h).
 std::vector<std::string> Scale::overrides() const {
   return name == "small" ? std::vector<std::string>{"optimizer.lr=3e-3"} : std::vector<std::string>{};

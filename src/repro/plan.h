@@ -1,4 +1,5 @@
-// The work of a recipe: the scale, the models of a comparison, and the steps that train and measure them.
+// The work of a recipe: the scale (model and data size), the models of a comparison, and the steps that train and
+// measure the models.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -15,18 +16,19 @@ namespace lazy::repro {
 // Training budgets: the paper trains the models of its Table 1 longer and at a longer context than its ablations.
 enum class Budget { main, ablation, large };  // large: 760M for 30B tokens, only at paper scale
 
-// A scale that every recipe supports: tiny (minutes on two CPU cores), small (55M parameters on one GPU), paper (the
-// configurations of the paper).
+// A size of models and data that every recipe supports: tiny (minutes on two CPU cores), small (55M parameters on one
+// GPU), paper (the configurations of the paper).
 struct Scale {
   std::string name;       // "tiny", "small", "paper"
   std::string means;      // one-line description for help texts and reports
   bool bos_per_sequence;  // training sequences begin with BOS
   int64_t heldout_sequences, sink_samples, length_blocks;
-  int64_t length_stretch;  // tokens per text in length measurements; 0: the longest length
+  int64_t length_stretch;  // tokens per text in measurements by length; 0: the longest length
   bool is_paper() const { return name == "paper"; }
-  // Configurations of configs/ that a model extends; later ones override earlier ones. For `kind` see [model].
+  // Returns the configurations of configs/ that a model extends; later ones override earlier ones. `kind` is the kind
+  // of [model].
   std::vector<std::string> files(const std::string& kind, Budget budget) const;
-  std::vector<std::string> overrides() const;  // overrides for every model that extends them
+  std::vector<std::string> overrides() const;  // overrides for every model of this scale
   // Overrides for attention models only; other mixers do not have these keys.
   std::vector<std::string> attention_overrides() const;
 };
@@ -39,29 +41,31 @@ using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
 enum class StepKind { train, heldout, sinks, tasks, lengths, learned, domain, latency, datasets, experiment };
-const char* name(StepKind kind);  // as recorded in files, where experiment is called "study"
+const char* name(StepKind kind);  // the name that files contain; the kind `experiment` is called "study" there
 
-// One unit of work: a model trained once or measured once. Its result is recorded and shared by all recipes that
-// contain the step.
+// One unit of work: the training of a model or one measurement of a model. Its result is recorded, and all recipes that
+// contain the step share the result.
 struct Step {
-  std::string id;  // "lazy", "lazy.sinks"; ".seed2" for further seeds; unique in a plan
+  std::string id;  // for example "lazy" or "lazy.sinks"; ".seed2" is appended for the second seed; unique in a plan
   StepKind kind;
-  std::string model;  // id of the measured training; empty for trainings and for steps without a model
-  Json settings;      // all inputs except data and model; "given": a model folder that replaces training
-  std::string needs;  // "", "data", "domain" or "model": without this input the step is skipped and reported
-  // Ids of further required steps. For a measurement: the other trainings that it measures, in the order of the
+  std::string model;  // id of the training whose model is measured; empty for trainings and for steps without a model
+  // All inputs except data and model; the key "given" names a model folder that replaces the training.
+  Json settings;
+  std::string needs;  // "", "data", "domain" or "model": if this input is missing, the step is skipped and reported
+  // Ids of additional required steps. For a measurement: the additional trainings that it measures, in the order of the
   // settings. For a training with "alternatives": the loss steps of its trials, in the same order.
   std::vector<std::string> beside = {};
-  std::string part_of = {};  // the id that stores the values of a piece of a measurement; empty: its id
-  int64_t seed = 1;          // seed of the training that the step runs or measures
-  bool trial = false;        // a short training that selects among alternatives, or its loss step
+  // The id under which the values of a piece of a measurement are stored; empty: the step's id.
+  std::string part_of = {};
+  int64_t seed = 1;    // seed of the training that the step runs or measures
+  bool trial = false;  // true for a short training that selects among alternatives, and for its loss step
 };
 
 // The inputs of a recipe.
 struct Conditions {
   Scale scale;
   std::filesystem::path corpus, data;                    // empty: not given
-  std::map<std::string, std::filesystem::path> domains;  // domain name -> folder of text
+  std::map<std::string, std::filesystem::path> domains;  // maps domain names to folders of text
   int64_t seeds = 1;
   std::string device = "cpu";
   // (name, folder) of models for experiments. A folder with the name of a model in the plan replaces the training of
@@ -70,33 +74,32 @@ struct Conditions {
   std::vector<std::string> text = {};  // files or folders that experiments read
 };
 
-// A model of a comparison: a base configuration and its overrides.
+// A model of a comparison: a base configuration and overrides.
 struct Model {
-  std::string name;  // "lazy", "no-elastic": names steps and rows
+  std::string name;  // for example "lazy" or "no-elastic"; used in the names of steps and rows
   std::string kind;  // "lazy", "transformer", or the name of a mixer
   std::vector<std::string> overrides;
   Budget budget = Budget::ablation;
-  std::vector<std::string> files = {};  // base configurations; empty: those that the scale defines
+  std::vector<std::string> files = {};  // base configurations; if empty, the scale defines them
   // `alternatives`: candidate overrides. A short trial training is run for each, and the model is trained with the
   // candidate whose trial has the lowest held-out loss. `trial`: overrides that shorten a training to a trial. Trials
   // use the first seed.
   std::vector<std::string> alternatives = {}, trial = {};
 };
 
-// Builds a plan. `measure` adds a step "MODEL.KIND" for every seed of every model that the plan trains so far. A
-// measurement can be split into pieces: a piece is a separate step "MODEL.KIND-PIECE" whose values are merged with the
-// values of the other pieces. Sinks are only measured for models with attention in every layer.
+// Builds a plan. `measure` adds a step "MODEL.KIND" for every seed of every model that the plan trains up to this call.
+// A measurement can be split into pieces: a piece is a separate step "MODEL.KIND-PIECE" whose values are merged with
+// the values of the other pieces. Attention sinks are only measured for models with attention in every layer.
 class Plan {
  public:
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
   Plan& train(const Model& model);
   Plan& measure(StepKind kind, const Json& more = Json::object(), const std::string& piece = "");
-  // These add an experiment (experiments/experiment.h) as "NAME.EXPERIMENT": on every given model that the plan does
-  // not train, on every model trained so far, or on one named model.
+  // These functions add an experiment (experiments/experiment.h) as "NAME.EXPERIMENT": on every given model that the
+  // plan does not train, on every model trained up to this call, or on one named model.
   Plan& experiment(const std::string& experiment, const Json& settings);
   Plan& experiment_on_trained(const std::string& experiment, const Json& settings);
-  // Comparison models may be measured in the same step. The plan trains each of them with the seed of
-  // `model`.
+  // Comparison models may be measured in the same step. The plan trains each comparison model with the seed of `model`.
   Plan& experiment_on(const std::string& model, const std::string& experiment, const Json& settings,
                       const std::vector<std::string>& beside = {});
   // Measures a trained model again under the id `name`, with a streaming cache such as "streaming:4+508".
@@ -114,20 +117,22 @@ class Plan {
   std::vector<Step> steps_;
 };
 
-// Ids of the steps that a step requires: the training of its model, then the further required steps.
+// Returns the ids of the steps that a step requires: first the training of its model, then the additional steps.
 std::vector<std::string> needed_steps(const Step& step);
-// Ids of the trainings whose models a step measures.
+// Returns the ids of the trainings whose models a step measures.
 std::vector<std::string> measured_models(const Step& step);
 // Returns the values of a step by its id, or null if the step was not measured.
 using StepValues = std::function<const Json*(const std::string& id)>;
-// The index of the alternative whose trial has the lowest mean held-out loss; a loss that is not a number counts as
-// infinite. Returns nullopt while the values of a trial are missing (null), and for a step without alternatives.
+// Returns the index of the alternative whose trial has the lowest mean held-out loss; a loss that is not a number is
+// treated as infinite. Returns nullopt while the values of a trial are missing (null), and for a step without
+// alternatives.
 std::optional<size_t> chosen_alternative(const Step& training, const StepValues& values);
-// The training with the overrides of the alternative that its trials selected; unchanged if none is selected.
+// Returns the training with the overrides of the alternative that its trials selected. If no alternative is selected,
+// the training is unchanged.
 Step with_choice(const Step& training, const StepValues& values);
-// The model folder that replaces a training; empty if the model is trained.
+// Returns the model folder that replaces a training; empty if the model is trained.
 std::filesystem::path given_folder(const Step& step);
-// "lazy" for the first seed, "lazy.seed2" for the second.
+// Returns "lazy" for the first seed of the model "lazy", "lazy.seed2" for the second seed.
 std::string training_id(const std::string& model, int64_t seed);
 
 }  // namespace lazy::repro

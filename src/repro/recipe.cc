@@ -26,7 +26,7 @@ const std::vector<Recipe>& recipes() {
 
 const Recipe& find_recipe(const std::string& name) {
   if (name.ends_with(".toml")) {
-    static std::deque<Recipe> own;  // kept alive because a run refers to its recipe
+    static std::deque<Recipe> own;  // kept in memory, because a run refers to its recipe
     own.push_back(recipe_of(read_recipe(read_file(name), name)));
     return own.back();
   }

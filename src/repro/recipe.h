@@ -1,5 +1,5 @@
-// A recipe reproduces a table or figure of the paper, or runs a further check. It consists of a plan of steps and a
-// judgment of the results.
+// A recipe reproduces a table or figure of the paper, or runs an additional check. It consists of a plan of steps and
+// of the claims that are tested on the results.
 #pragma once
 #include <functional>
 #include <map>
@@ -17,7 +17,7 @@ namespace lazy::repro {
 struct PublishedRow {
   std::string name;
   std::vector<double> values;
-  std::string model;  // the corresponding model of the plan; empty: cited only
+  std::string model;  // the corresponding model of the plan; if empty, the row is only cited
 };
 
 struct PublishedTable {
@@ -28,32 +28,32 @@ struct PublishedTable {
 
 // A drawing. It is embedded in the HTML page and stored as a separate file next to a Markdown page.
 struct Figure {
-  std::string file, title;  // "rivals-loss.svg"
+  std::string file, title;  // file name, for example "rivals-loss.svg"
   std::string drawing;      // SVG that uses the colors of the page's style sheet
   double width = 0, height = 0;
   std::string label;  // description of the drawing for screen readers
 };
 
-// A table of the report as printable strings, and the figures below it.
+// A table of the report as printable strings, and the figures that are printed after it.
 struct ResultTable {
   std::string title;
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
-  std::string note = {};  // printed below the table
+  std::string note = {};  // printed after the table
   std::vector<Figure> figures = {};
 };
 
-// A summary of the measured seeds for readers who must choose a model.
+// A summary of the measured seeds, which helps readers to choose a model.
 struct Choice {
   std::string title;
   std::vector<std::string> paragraphs;
-  ResultTable table;  // without rows there is nothing to compare yet
+  ResultTable table;  // without rows, nothing can be compared yet
 };
 
 struct Recipe {
-  std::string name;    // "table1"
+  std::string name;    // for example "table1"
   std::string title;   // the subject in a few words
-  std::string source;  // "paper, Table 1"
+  std::string source;  // for example "paper, Table 1"
   std::function<std::vector<Step>(const Conditions&)> plan;
   std::function<std::vector<Finding>(const Conditions&, const Results&)> judge;
   PublishedTable published;

@@ -1,4 +1,4 @@
-// Answers "Which should I use?" from the measured seeds. One rule applies to every criterion of a recipe file.
+// Answers "Which should I use?" from the measured seeds. The same rule applies to every criterion of a recipe file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,8 @@ std::optional<Choice> choice_of(const RecipeFile& data, const Conditions& condit
     expect_known("[choice] models", model, model_names(data, conditions, variables), "a model of the recipe");
   Choice out{
       spec.title, {}, {"", {"question", "mean of the leader", "leads", "no significant difference from it"}, {}}};
-  std::map<std::string, Words> led;  // by model: criteria in which it leads or does not differ from the leader
+  // By model: criteria in which it is the best or does not differ from the best model.
+  std::map<std::string, Words> led;
   Words better, worse, equal, never = spec.models;
   for (const CriterionSpec& c : data.criteria) {
     const MeasureSpec measure = filled_measure(data, c.measure, variables, c.where);

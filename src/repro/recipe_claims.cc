@@ -1,4 +1,4 @@
-// Computes the findings of a recipe file: one effect per seed for every claim. All claims are judged together.
+// Computes the findings of a recipe file. Each claim yields one effect per seed, and all claims are judged together.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@
 namespace lazy::repro {
 namespace {
 
-constexpr int64_t kMinItems = 8;  // minimum number of texts or heads for an interval over one model
+constexpr int64_t kMinItems = 8;  // minimum number of texts or heads for a confidence interval from one model
 constexpr const char* kGiven = "given";
 using Doubles = std::vector<double>;
 
@@ -38,8 +38,8 @@ Numbers numbers_of(const Page& page, const MeasureSpec& measure, const std::stri
 
 double reduced(const ClaimSpec& c, const Doubles& items) { return c.variance ? variance_of(items) : mean_of(items); }
 
-// The effect of one seed: the number that the claim is about, and the effect per item if both sides have the same
-// items.
+// The effect for one seed: the number that the claim is about, and, if both sides of the comparison have the same items
+// (texts or heads), the effect per item.
 struct SeedEffect {
   std::optional<double> value;
   Doubles items;
@@ -73,8 +73,8 @@ Side side_of(const Page& page, const ClaimSpec& c, const std::string& measure, c
   return side;
 }
 
-// The loss of a curve {"tokens": [...], "loss": [...]} after a number of tokens, interpolated linearly. Returns nullopt
-// outside of the range of the curve.
+// Returns the loss of a curve {"tokens": [...], "loss": [...]} after a number of tokens, interpolated linearly, or
+// nullopt outside of the range of the curve.
 std::optional<double> loss_at(const Json& curve, double tokens) {
   const Doubles x = curve.at("tokens").get<Doubles>(), y = curve.at("loss").get<Doubles>();
   const auto next = std::lower_bound(x.begin(), x.end(), tokens);
@@ -84,7 +84,7 @@ std::optional<double> loss_at(const Json& curve, double tokens) {
   return y[n - 1] + (y[n] - y[n - 1]) * (tokens - x[n - 1]) / (x[n] - x[n - 1]);
 }
 
-// The difference between two training curves at equal training time, at the time when the shorter training ends.
+// Returns the difference between two training curves at the time when the shorter training ends.
 SeedEffect effect_at_equal_time(const Page& page, const ClaimSpec& c, int64_t seed) {
   SeedEffect out;
   const MeasureSpec measure = measure_at(page, c.measure, c.where);
@@ -132,14 +132,15 @@ SeedEffect effect_of(const Page& page, const ClaimSpec& c, int64_t seed) {
   }
   Doubles& other = under.numbers.items;
   Doubles items = over.numbers.items;
-  // Two models measured on different texts cannot be compared in pairs, but two parts of one model can. A record may
-  // contain only the mean.
+  // Two models that were measured on different texts cannot be compared in pairs, but two parts of one model can. A
+  // record may contain only the mean over texts.
   const bool mean_alone = items.size() == 1 || other.size() == 1;
   if (other.size() != items.size() && c.under_measure.empty() && !mean_alone) {
     out.missing = "the two models were measured on different texts";
     return out;
   }
-  if (other.size() != items.size() && c.units == "texts" && !mean_alone) {  // one model: keep the texts that both have
+  // Parts of one model: keep the texts that both parts have.
+  if (other.size() != items.size() && c.units == "texts" && !mean_alone) {
     other.resize(std::min(other.size(), items.size()));
     items.resize(other.size());
   }
@@ -159,7 +160,7 @@ int64_t seeds_of(const Page& page, const ClaimSpec& c) {
   return measure.step == "toy" ? std::max(toys, page.results.seeds()) : page.results.seeds();
 }
 
-// Checks a condition: "PATH=VALUE", or "PATH" for a value that must exist.
+// Checks a condition of the form "PATH=VALUE", or "PATH" for a value that must exist.
 bool holds(const Json& values, const std::string& condition) {
   const size_t equals = condition.find('=');
   if (equals == std::string::npos) return !at_path(values, condition).is_null();
@@ -168,7 +169,7 @@ bool holds(const Json& values, const std::string& condition) {
   return found.is_string() ? found.get<std::string>() == wanted : found.dump() == wanted;
 }
 
-// The values of the first seed for the step that the claim measures.
+// Returns the values of the step that the claim measures, for the first seed.
 const Json* values_of(const Page& page, const ClaimSpec& c) {
   return step_values(page.results, measure_at(page, c.measure, c.where).step, c.over, 1);
 }
@@ -183,7 +184,8 @@ bool applies(const Page& page, const ClaimSpec& c) {
          std::none_of(c.when_none.begin(), c.when_none.end(), holds_here);
 }
 
-// Whether at least one of the models that should show the effect shows it. Returns true if nothing is measured yet.
+// Whether at least one of the models that are expected to show the effect shows it. Returns true if nothing has been
+// measured yet.
 bool testable(const Page& page, const ClaimSpec& c) {
   if (c.needs.empty()) return true;
   bool any = false;
@@ -201,7 +203,7 @@ bool testable(const Page& page, const ClaimSpec& c) {
   return !any;
 }
 
-// The reason why this scale or model cannot test the claim; empty if it can.
+// Returns the reason why this scale or model cannot test the claim, or an empty string if it can.
 std::string obstacle(const Page& page, const ClaimSpec& c) {
   const bool here = c.scales.empty() || contains(c.scales, page.conditions.scale.name);
   if (!here || !testable(page, c)) return c.otherwise;
@@ -226,7 +228,7 @@ std::string rule_of(const ClaimSpec& c) {
   return fmt::format("{} {:g}", c.side, c.bound);
 }
 
-// The interval over the texts of a single training. It does not affect the verdict.
+// Returns the interval over the texts of a single training, as text. It does not affect the verdict.
 std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure) {
   if (effect.items.size() < kMinItems || measure.items.empty()) return "";
   const UnitEstimate e = over_units(effect.items, Region{});
@@ -235,7 +237,7 @@ std::string over_its_texts(const SeedEffect& effect, const MeasureSpec& measure)
                      measure.items, e.interval->low, e.interval->high);
 }
 
-// Checks the names of measures and models, so that a mistake is an error even if nothing is measured.
+// Checks the names of measures and models, so that a wrong name is an error even if nothing has been measured.
 void check_names(const Page& page, const ClaimSpec& c) {
   for (const std::string* measure : {&c.from, &c.under_measure, &c.pace, &c.or_measure, &c.needs}) {
     if (!measure->empty()) measure_at(page, *measure, c.where);
@@ -292,7 +294,7 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
     f.reason = "the effect is not a finite number";
   } else if (c.side == "printed") {
     bool same = rounds_to(f.estimate->value, c.printed);
-    if (!same && !c.or_measure.empty()) {  // the source does not say which of two measures it prints
+    if (!same && !c.or_measure.empty()) {  // the publication does not say which of two quantities it prints
       const Numbers other = numbers_of(page, measure_at(page, c.or_measure, c.where), c.over, 1);
       same = !other.items.empty() && rounds_to(mean_of(other.items), c.printed);
       if (same) f.estimate = over_units(other.items, Region{});
@@ -312,8 +314,8 @@ TestedClaim tested(const Page& page, const ClaimSpec& c, const std::string& pref
   return out;
 }
 
-// Adds the claim, or one copy for every model of --model that the plan does not train if the claim is about given
-// models.
+// Adds the claim. If the claim is about given models, adds one copy for every model of --model that the plan does not
+// train.
 void add_claim(const Page& page, const ClaimSpec& c, std::vector<TestedClaim>& out) {
   check_names(page, c);
   if (c.over != kGiven) {
@@ -352,8 +354,9 @@ std::string published_number(double value, const PublishedColumn& column) {
 
 bool wanted(const Words& list, const std::string& word) { return list.empty() || contains(list, word); }
 
-// One claim for every row and column of the published table: either the order of the row relative to the reference row,
-// or the value of the row. Each model is used once. {row}, {column}, {reference} and {side} in the texts are replaced.
+// Returns one claim for every row and column of the published table. The claim is about the order of the row relative
+// to the reference row, or about the value of the row. Each model is used only once. {row}, {column}, {reference} and
+// {side} in the texts are replaced.
 std::vector<ClaimSpec> published_claims(const Page& page, const ClaimSpec& c) {
   std::vector<ClaimSpec> out;
   const RecipeFile& data = page.data;
@@ -431,7 +434,7 @@ MeasureSpec filled_measure(const RecipeFile& data, const std::string& name, cons
   return m;
 }
 
-// A step without a model is found by its own name. Toys and trainings are steps themselves.
+// A step without a model, such as a toy experiment or a training, is found by its name.
 const Json* step_values(const Results& results, const std::string& step, const std::string& model, int64_t seed) {
   if (model.empty()) return results.find(step);
   if (step == "toy") return results.find(fmt::format("{}.seed{}", model, seed - 1));

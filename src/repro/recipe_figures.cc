@@ -1,4 +1,4 @@
-// Draws the figures of a recipe file: one mark per seed for every model, or one curve for every model.
+// Draws the figures of a recipe file: for every model, either one mark per seed or one curve.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kWidth = 860, kHeight = 400;  // wide enough for a legend with seven names in one line
 
-// A row of the figure's table; it is drawn as a row of dots or as a curve.
+// A row of the table that belongs to the figure; it is drawn as a row of dots or as a curve.
 struct Round {
   Variables variables;
   std::string model;
@@ -42,7 +42,7 @@ std::optional<Figure> dots(const RecipeFile& data, const FigureSpec& spec, const
   return Figure{"", spec.title, report::draw(plot, kWidth), kWidth, report::height_of(plot), plot.label};
 }
 
-// A literal number, or the mean of a measure over seeds.
+// Returns a literal number, or the mean of a measured value over seeds.
 std::optional<double> coordinate(const RecipeFile& data, const FigureSpec& spec, const std::string& written,
                                  const Round& round, const Results& results) {
   const std::string text = fill(written, round.variables, spec.where);

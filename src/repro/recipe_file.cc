@@ -271,8 +271,8 @@ void check_order(const RecipeFile& data, const OrderSpec& o) {
   if (!o.measure.empty()) find_measure(data, o.measure, o.where);
 }
 
-// Checks everything that can be checked without results, at every scale, so that a mistake is reported when the file is
-// read.
+// Checks everything that can be checked without results, for every scale, so that mistakes are reported when the file
+// is read.
 void check(const RecipeFile& data) {
   for (const ClaimSpec& c : data.claims) check_claim(data, c);
   for (const FigureSpec& f : data.figures)

@@ -1,4 +1,5 @@
-// Converts a recipe file to the steps of a plan at a given scale.
+// Creates the plan of a recipe: converts the sections of a recipe file to the steps (trainings and measurements) that
+// run at a given scale.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -53,7 +54,7 @@ Model model_of(const RecipeFile& data, const ModelSpec& spec, const Scale& scale
   return out;
 }
 
-// Reads "key=JSON" items in the order of the list, because the record stores settings in this order.
+// Reads the "key=JSON" items in the order of the list, because the record of a step stores settings in this order.
 Json settings_of(const StepSpec& spec, const Conditions& c, const Variables& variables) {
   Json out = Json::object();
   for (const Words* list : {&spec.settings, c.device == "cuda" ? &spec.settings_cuda : &spec.settings_cpu}) {
@@ -82,7 +83,7 @@ void add_experiment(Plan& plan, const RecipeFile& data, const StepSpec& spec, co
                     const Variables& variables) {
   const Json settings = settings_of(spec, c, variables);
   if (spec.of == "given") {
-    // A recipe that trains its own models does not require given models.
+    // A recipe that trains models does not require models given by the user.
     if (data.models.empty() || !c.models.empty()) plan.experiment(spec.experiment, settings);
   } else if (spec.of == "seeds") {
     for (int64_t seed = 0; seed < std::max(spec.seeds, c.seeds); ++seed) {

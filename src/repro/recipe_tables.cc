@@ -1,5 +1,5 @@
-// The tables of a recipe file. A cell is a measure of a model, averaged over seeds. Further tables order the models by
-// a measure and compare this order with the published order.
+// The tables of a recipe file. A cell contains a measured value of a model, averaged over seeds. Additional tables
+// order the models by a measured value and compare this order with the published order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,15 +13,15 @@
 namespace lazy::repro {
 namespace {
 
-// Formats the mean with its interval over seeds, "5.21 [5.2, 5.22]"; without an interval only the mean with `digits`
-// digits.
+// Formats the mean with its confidence interval over seeds, for example "5.21 [5.2, 5.22]". Without an interval,
+// formats only the mean with `digits` digits.
 std::string with_interval(const UnitEstimate& e, int digits = 4) {
   if (e.by_unit.empty()) return "–";
   if (!e.interval) return fmt::format("{:.{}g}", e.value, digits);
   return fmt::format("{:.4g} [{:.4g}, {:.4g}]", e.value, e.interval->low, e.interval->high);
 }
 
-// The mean over seeds with its interval. For repeated measurements: the means of the medians and quartiles.
+// Returns the mean over seeds with its interval; for repeated measurements, the means of the medians and quartiles.
 std::string cell_text(const MeasureSpec& measure, const std::string& model, const Results& results) {
   std::vector<double> median, low, high;
   for (int64_t seed = 1; seed <= results.seeds(); ++seed) {
@@ -42,7 +42,8 @@ struct Placed {
   UnitEstimate here;
 };
 
-// The models ordered by a measure, best first according to `spec`. Models that are not measured are omitted.
+// Returns the models ordered by a measured value, best first according to `spec`. Models that are not measured are
+// omitted.
 std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec, const Conditions& conditions,
                                   const Results& results, const PublishedColumn& column) {
   const MeasureSpec measure = find_measure(data, spec.measure.empty() ? column.measure : spec.measure, spec.where);
@@ -52,7 +53,7 @@ std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec,
   }
   for (const PublishedRowSpec& row : data.rows) {
     if (const std::string model = model_at(row, conditions.scale); !model.empty() && !contains(models, model))
-      models.push_back(model);  // a trained model with a different cache
+      models.push_back(model);  // a trained model that is measured with a different cache
   }
   std::vector<Placed> out;
   for (const std::string& model : models) {
@@ -69,7 +70,7 @@ std::vector<Placed> placed_models(const RecipeFile& data, const OrderSpec& spec,
   return out;
 }
 
-// The published values of the rows in a group, by model.
+// Returns the published values of the rows in a group, by model.
 std::map<std::string, double> published_values(const RecipeFile& data, const std::string& group, size_t column,
                                                const Scale& scale) {
   std::map<std::string, double> out;

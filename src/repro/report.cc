@@ -24,7 +24,7 @@ std::string cell(const std::string& text) {
   return out;
 }
 
-// Formats a number with four significant digits, for small differences as well as token counts.
+// Formats a number with four significant digits, which is suitable for small differences and for token counts.
 std::string figure(double value) { return std::isfinite(value) ? fmt::format("{:.4g}", value) : "not a number"; }
 
 std::string mean_cell(const Json* values, const char* field, bool percent) {
@@ -41,13 +41,13 @@ std::string perplexity_cell(const Json* tasks) {
   return value < 1000 ? fmt::format("{:.2f}", value) : fmt::format("{:.0f}", value);
 }
 
-// "47.29 % of 8": the mean accuracy and the number of tasks.
+// Returns the mean accuracy and the number of tasks, for example "47.29 % of 8".
 std::string score_cell(const Json* tasks) {
   const auto mean = tasks ? mean_accuracy(*tasks) : std::nullopt;
   return mean ? fmt::format("{:.2f} % of {}", 100 * mean->first, mean->second) : "–";
 }
 
-// The separator line of a Markdown table, after its first bar.
+// Returns the separator line of a Markdown table, without its first bar.
 std::string rules(size_t columns) {
   return fmt::format("{}", fmt::join(std::vector<std::string>(columns, "---|"), ""));
 }
@@ -168,7 +168,7 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run) {
 
 namespace {
 
-// The measured losses of the trials of models with alternatives, and which alternative was chosen.
+// Returns the measured losses of the trials of models with alternatives, and which alternative was selected.
 ResultTable trial_table(const RecipeRun& run) {
   ResultTable table{"Trials",
                     {"model", "trained with", "tokens", "held-out loss", "chosen"},
@@ -339,7 +339,7 @@ std::string to_markdown(const RecipeRun& run, bool figures) {
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records) {
   LastRun last{conditions.scale.name, "", 0};
   Conditions of_seeds = conditions;
-  std::set<std::string> before;  // steps of the seeds that were counted so far
+  std::set<std::string> before;  // steps of the seeds that were processed in earlier iterations
   for (int64_t seed = 1; seed <= conditions.seeds; ++seed) {
     of_seeds.seeds = seed;
     const std::vector<Step> plan = recipe.plan(of_seeds);
@@ -374,7 +374,7 @@ std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem
     const std::filesystem::path folder = output / scale.name, path = folder / (recipe + ".json");
     if (!std::filesystem::exists(path)) continue;
     const Json report = report::load_json(path);
-    // The report may be newer than its steps, so the dates of the steps are used.
+    // The report may be newer than the results, so the dates of the steps are used.
     std::string date;
     for (const Json& step : report.value("steps", Json::array())) {
       const auto name = std::filesystem::path(step.value("folder", std::string())).filename();

@@ -1,5 +1,5 @@
-// The report of a recipe: the tested statements, the paper's values, our values and the verdicts, as Markdown, JSON and
-// one HTML page.
+// The report of a recipe: the tested statements, the values in the paper, the measured values and the verdicts, as
+// Markdown, JSON and one HTML page.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -15,7 +15,7 @@ Json to_json(const RecipeRun& run);
 std::string to_markdown(const RecipeRun& run, bool figures = false);
 std::string to_html(const RecipeRun& run);  // in report_html.cc
 
-// One row per model: what its steps measured, as means over texts.
+// The measured values of one model, as means over texts.
 struct MeasuredRow {
   std::string name;
   std::vector<std::string> cells;
@@ -29,14 +29,16 @@ std::vector<MeasuredRow> measured_rows(const RecipeRun& run);
 std::vector<ResultTable> result_tables(const RecipeRun& run);  // the tables that the recipe defines
 std::optional<Choice> choice(const RecipeRun& run);
 
-std::string interval_text(const Finding& finding);                       // "-0.0123 [-0.02, -0.004] nats per token"
-std::string over_text(const Finding& finding);                           // "3 seeds", "100 texts"
-std::string p_text(const Finding& finding);                              // the adjusted p
-std::string verdict_text(const Finding& finding, const RecipeRun& run);  // "reproduced (tiny scale, lazy, softmax)"
-std::string devices(const RecipeRun& run);                               // devices of the finished steps
-bool trains(const RecipeRun& run);                                       // whether the recipe trains a model
+// For example "-0.0123 [-0.02, -0.004] nats per token".
+std::string interval_text(const Finding& finding);
+std::string over_text(const Finding& finding);  // for example "3 seeds" or "100 texts"
+std::string p_text(const Finding& finding);     // the adjusted p
+// For example "reproduced (tiny scale, lazy, softmax)".
+std::string verdict_text(const Finding& finding, const RecipeRun& run);
+std::string devices(const RecipeRun& run);  // devices of the finished steps
+bool trains(const RecipeRun& run);          // whether the recipe trains a model
 bool has_scale(const RecipeRun& run);       // false for experiments on given models and on toys
-std::string summary(const RecipeRun& run);  // "3 reproduced, 1 refuted, 2 open"
+std::string summary(const RecipeRun& run);  // for example "3 reproduced, 1 refuted, 2 open"
 std::string cautions(
     const RecipeRun& run);  // sentences on steps that were not run and on the limits of a small scale; may be empty
 
@@ -46,16 +48,16 @@ struct LastRun {
   int64_t seeds = 1;
   int64_t missing = 0;  // number of steps that were not run
 };
-// The last run according to the records of `lazy repro evidence`. Counts the seeds for which every step is recorded,
-// except steps that need the benchmark files. If there are none, the first seed counts if its trainings and at least
-// one of their measurements are recorded.
+// Returns the last run according to the records of `lazy repro evidence`. A seed is included if every step is recorded,
+// except steps that need the benchmark files. If no seed is complete, the first seed is included if its trainings and
+// at least one of their measurements are recorded.
 std::optional<LastRun> last_run(const Recipe& recipe, const Conditions& conditions, const RecordedRuns& records);
-// The last run according to the reports and records below an output folder.
+// Returns the last run according to the reports and records in an output folder.
 std::optional<LastRun> last_run(const std::string& recipe, const std::filesystem::path& output);
 
 // Writes the page, and its figures into the same folder.
 void write_page(const RecipeRun& run, const std::filesystem::path& page);
-// Writes NAME.md, NAME.json and NAME.html into `folder`; returns the Markdown's path.
+// Writes NAME.md, NAME.json and NAME.html into `folder` and returns the path of the Markdown file.
 std::filesystem::path write_report(const RecipeRun& run, const std::filesystem::path& folder);
 
 }  // namespace lazy::repro

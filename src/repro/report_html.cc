@@ -17,7 +17,7 @@ std::string table(const std::vector<std::string>& head, const std::vector<std::v
   return report::to_html(out);
 }
 
-// The learned parameters that steps recorded, as run data that the functions of lazy report can draw.
+// Returns the learned parameters that the steps recorded, in a form that the functions of lazy report can draw.
 std::vector<report::RunData> learned_runs(const RecipeRun& run) {
   std::vector<report::RunData> out;
   for (const StepRun& s : run.steps) {

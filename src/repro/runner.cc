@@ -29,7 +29,7 @@ namespace lazy::repro {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int64_t kTinyPieces = 2048;  // vocabulary size of the tokenizer that is trained for a tiny corpus
+constexpr int64_t kTinyPieces = 2048;  // vocabulary size of the tokenizer that is trained for a corpus at tiny scale
 
 std::string hash(const std::string& text) { return fmt::format("{:016x}", checksum(text)).substr(0, 10); }
 
@@ -40,7 +40,7 @@ bool needs_corpus(const RecipeRun& run) {
                      [](const StepRun& s) { return s.step.kind == StepKind::train; });
 }
 
-// The folder that contains the model of a training step.
+// Returns the folder that contains the model of a training step.
 fs::path model_folder(const StepRun& s) {
   const fs::path given = given_folder(s.step);
   return given.empty() ? s.folder / "run" / "model" : given;
@@ -56,7 +56,7 @@ fs::path made_corpus(const RunOptions& options) {
   return scale_folder(options) / ("corpus-" + hash(key));
 }
 
-// Returns the given corpus or creates one from text. At tiny scale a run needs only text.
+// Returns the given corpus, or creates a corpus from text. At tiny scale, text is the only input that a run needs.
 fs::path ensure_corpus(const RunOptions& options) {
   const Conditions& c = options.conditions;
   if (!c.corpus.empty()) {
@@ -86,7 +86,7 @@ fs::path ensure_corpus(const RunOptions& options) {
   return folder;
 }
 
-// The missing input of a step as a message; empty if nothing is missing.
+// Returns a message about the missing input of a step, or an empty string if nothing is missing.
 std::string missing(const Step& step, const RunOptions& options) {
   const fs::path& data = options.conditions.data;
   if (step.needs == "data" && data.empty()) return "no --data DIR was given";
@@ -100,7 +100,7 @@ std::string missing(const Step& step, const RunOptions& options) {
   return "";
 }
 
-// Identifies the state of a model folder by the names, sizes and modification times of its files.
+// Returns a string that identifies the state of a model folder by the names, sizes and modification times of its files.
 std::string folder_state(const fs::path& folder) {
   std::vector<std::string> files;
   std::error_code none;
@@ -117,8 +117,8 @@ std::vector<std::string> on_device(const RunOptions& options) {
   return {"training.device=\"" + options.conditions.device + "\""};
 }
 
-// Everything that affects the result of a training on the device of the conditions. The device does not need to be
-// present, so that plans and reports can be made without it.
+// Returns a string of everything that affects the result of a training on the device that the conditions name. This
+// device need not be present, so that plans and reports can be created without it.
 std::string trained_by(const Step& step, const RunOptions& options, const fs::path& configs, const fs::path& corpus) {
   auto config = train_config(step, configs, corpus, "run", {"training.device=\"cpu\""});
   config.device = options.conditions.device;
@@ -126,8 +126,8 @@ std::string trained_by(const Step& step, const RunOptions& options, const fs::pa
   return config.settings().dump() + config.model.to_json().dump();
 }
 
-// Computes the keys of all steps for the given corpus and reads their records. The key of a step includes the key of
-// its model.
+// Computes the keys of all steps for the given corpus and reads the records of the steps. The key of a step includes
+// the key of its model.
 void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corpus, const fs::path& configs) {
   const fs::path base = scale_folder(options);
   write_configs(configs);
@@ -160,21 +160,21 @@ void place_steps(RecipeRun& run, const RunOptions& options, const fs::path& corp
   }
 }
 
-// The steps of the plan with the alternatives that the recorded trials selected.
+// Returns the steps of the plan with the alternatives that the recorded trials selected.
 std::vector<Step> steps_of(const RecipeRun& run) {
   std::vector<Step> steps;
   for (const StepRun& s : run.steps) steps.push_back(with_choice(s.step, recorded_values(run)));
   return steps;
 }
 
-// Unfinished steps use the matching records, if there are any.
+// Uses matching records for unfinished steps.
 void use_records(RecipeRun& run, const RunOptions& options, const fs::path& configs) {
   if (options.records.empty()) return;
   auto recorded = RecordedRuns(options.records, options.conditions.corpus, configs).steps(steps_of(run));
   for (StepRun& s : run.steps) {
     const auto found = recorded.find(s.step.id);
     if (s.found || found == recorded.end()) continue;
-    s.left_out.clear();  // missing inputs, such as benchmark files, are not needed
+    s.left_out.clear();  // a recorded step does not need its inputs, such as benchmark files
     s.record = std::move(found->second.record);
     s.evidence = found->second.run;
     s.found = true;
@@ -198,7 +198,7 @@ void train_again(RecipeRun& run, const std::vector<bool>& wanted) {
   }
 }
 
-// Differences between the configuration that the plan would have trained and the given model.
+// Returns the differences between the configuration that the plan would have trained and the given model.
 std::vector<std::string> differences(const Json& planned, const Json& given) {
   std::vector<std::string> out;
   for (const auto& [key, value] : planned.items()) {
@@ -241,7 +241,7 @@ Json train_step(const StepRun& s, const RunOptions& options, const fs::path& cor
   return values;
 }
 
-// Maps name -> folder for the comparison models of a step.
+// Returns the model folders of the comparison models of a step, by name.
 Json folders_beside(const Step& step, const RecipeRun& run) {
   Json out = Json::object();
   for (size_t n = 0; n < step.beside.size(); ++n) {
@@ -293,15 +293,15 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
   return train_step(s, options, corpus);
 }
 
-// The index of a step, or the number of steps if the step does not exist.
+// Returns the index of a step, or the number of steps if the step does not exist.
 size_t number_of(const RecipeRun& run, const std::string& id) {
   const auto found =
       std::find_if(run.steps.begin(), run.steps.end(), [&](const StepRun& s) { return s.step.id == id; });
   return static_cast<size_t>(found - run.steps.begin());
 }
 
-// Selects the steps that `only` names, the steps that they need, and for a named training also the steps that measure
-// only its model. If `only` is empty, all steps are selected.
+// Selects the steps that `only` names and all steps that they need. If `only` names a training, the steps that measure
+// only its model are also selected. If `only` is empty, all steps are selected.
 std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::string>& only) {
   std::vector<bool> wanted(run.steps.size(), only.empty());
   for (const std::string& id : only) {
@@ -323,7 +323,8 @@ std::vector<bool> wanted_steps(const RecipeRun& run, const std::vector<std::stri
   return wanted;
 }
 
-// Indices of the steps in the order in which they run: all steps of the first seed run before the second seed.
+// Returns the indices of the steps in the order in which they run: all steps of the first seed run before the second
+// seed.
 std::vector<size_t> seed_by_seed(const RecipeRun& run) {
   std::vector<size_t> order(run.steps.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -348,7 +349,7 @@ void run_step(StepRun& s, const RecipeRun& run, const RunOptions& options, const
   try {
     values = measure_step(chosen, run, options, corpus);
   } catch (const Error&) {
-    check_stop(run);  // on a stop, training and measurements throw other errors
+    check_stop(run);  // if the run was stopped, training and measurements throw other errors, which check_stop replaces
     throw;
   }
   const double seconds = seconds_since(begin);
@@ -392,7 +393,8 @@ StepValues recorded_values(const RecipeRun& run) {
 
 namespace {
 
-// The plan with its recorded results. `again`: trainings whose models an unfinished step needs count as not done.
+// Returns the plan with its recorded results. If `again` is true, trainings are marked as not done if an unfinished
+// step needs their models.
 RecipeRun recorded_plan(const Recipe& recipe, const RunOptions& options, bool again) {
   RecipeRun run = prepare_run(recipe, options);
   const fs::path corpus = options.conditions.corpus.empty() ? made_corpus(options) : options.conditions.corpus;

@@ -20,10 +20,10 @@ struct RunOptions {
   // folder.
   std::filesystem::path records;
   std::vector<std::string> text;  // files or folders that a corpus is built from if none is given (tiny scale)
-  std::vector<std::string> only;  // step ids: run these and the trainings they measure; empty: all
+  std::vector<std::string> only;  // step ids: run these steps and the trainings that they measure; empty: run all steps
   bool progress = true;
   std::function<Json(const Json& settings)>
-      latency;  // measures attention latency; set by callers that link the benchmarks
+      latency;  // measures the attention latency; set by callers that link the benchmarks
 };
 
 struct StepRun {
@@ -31,7 +31,7 @@ struct StepRun {
   std::filesystem::path folder;  // empty if the step is skipped
   Json record;                   // content of record.json; null if not finished
   std::string left_out;          // the reason if the step is skipped
-  bool found = false;            // the step was already finished before this run
+  bool found = false;            // true if the step was already finished before this run
   std::string evidence;          // the run of `lazy repro evidence` whose record replaces this step
 };
 
@@ -44,21 +44,21 @@ struct RecipeRun {
   int64_t unfinished = 0;  // number of steps that are not finished
 };
 
-// The values of the recorded steps; the pieces of a measurement are merged.
+// Returns the values of the recorded steps. The pieces of a measurement are merged.
 Results results_of(const RecipeRun& run);
-// The values of single steps, not merged; null for a step that is not recorded.
+// Returns the values of single steps without merging pieces, or null for a step that is not recorded.
 StepValues recorded_values(const RecipeRun& run);
 
 // Returns the plan, or the part of it that `only` names, with the results that are already recorded. Runs nothing. If
-// the corpus does not exist yet, every step counts as unfinished.
+// the corpus does not exist yet, every step is treated as unfinished.
 RecipeRun plan_recipe(const Recipe& recipe, const RunOptions& options);
 // Throws an Error if data is missing that the scale requires, and Interrupted if a signal requested a stop.
 RecipeRun run_recipe(const Recipe& recipe, RunOptions options);
-// Computes the findings from the recorded steps and runs nothing. Findings that depend on other steps are open. Returns
-// no findings if nothing is recorded.
+// Computes the findings from the recorded steps without running anything. A finding that depends on a missing step has
+// the verdict `open`. Returns no findings if nothing is recorded.
 RecipeRun judge_finished(const Recipe& recipe, const RunOptions& options);
 
-// The text of Perl's manual if it is installed (also the input of `make demo`); otherwise empty.
+// Returns the text of Perl's manual if it is installed, otherwise an empty list. `make demo` also uses this text.
 std::vector<std::string> demo_text();
 
 }  // namespace lazy::repro

@@ -40,7 +40,8 @@ std::vector<double> control_by_text(const Json& control) {
 Numbers control_measure(const Json& values, const MeasureSpec&) {
   const Json& control = values.at("control");
   Doubles by_text = control_by_text(control);
-  // The control covers fewer texts than the other conditions; callers compare with the first texts of those.
+  // The control was measured on fewer texts than the other conditions; callers compare it with the first texts of those
+  // conditions.
   return {by_text, fmt::format("{} random pairs of columns, {} texts", control.size(), by_text.size()), ""};
 }
 

@@ -1,4 +1,4 @@
-// Measures for experiments on a given model that compute more than a number at a path (measure_kinds.h).
+// Measures for experiments on a given model that need more than the number at a path (measure_kinds.h).
 #pragma once
 #include <vector>
 
@@ -6,24 +6,26 @@
 
 namespace lazy::repro {
 
-// For interventions: one value per text on which all pairs were measured, the mean over random pairs of columns.
+// For interventions: returns the mean over random pairs of columns, one value per text on which all pairs were
+// measured.
 std::vector<double> control_by_text(const Json& control);
 
 Numbers control_measure(const Json& values, const MeasureSpec& measure);
-// One item per layer: 1 if Delta_1 exceeds the mean of the other positions by more than two of their standard
-// deviations, else 0.
+// One item per layer: 1 if Delta_1 exceeds the mean of the remaining positions by more than two of their standard
+// deviations, otherwise 0.
 Numbers delta_outliers(const Json& values, const MeasureSpec& measure);
-// One item per layer: mean |gamma| of the two coordinates with the largest |EPE_1|, minus the mean over all
-// coordinates.
+// One item per layer: mean |gamma| of the two coordinates with the largest |EPE_1| (effective positional encoding of
+// the first position), minus the mean over all coordinates.
 Numbers gamma_excess(const Json& values, const MeasureSpec& measure);
-// How many of the two coordinates at `path` are 138 or 447.
+// Returns how many of the two coordinates at `path` are equal to 138 or 447.
 Numbers massive_coordinates(const Json& values, const MeasureSpec& measure);
-// How many numbers of the nearest row equal the published numbers in `row` within the precision of a bf16 model.
+// Returns how many numbers of the nearest row equal the published numbers in `row` within the precision of a bf16
+// model.
 Numbers nearest_row_measure(const Json& values, const MeasureSpec& measure);
-// For [layer][head][position] at `path`: the value at the first position divided by the mean over the other positions,
-// minus 1.
+// For values [layer][head][position] at `path`: the value at the first position divided by the mean over the remaining
+// positions, minus 1.
 Numbers first_over_others(const Json& values, const MeasureSpec& measure);
-// For [layer][head][position] at `path`: the standard deviation over positions divided by the mean.
+// For values [layer][head][position] at `path`: the standard deviation over positions divided by the mean.
 Numbers relative_spread(const Json& values, const MeasureSpec& measure);
 
 }  // namespace lazy::repro

@@ -23,8 +23,8 @@ struct Cell {
   size_t head;
 };
 
-// The probe and head whose vectors the columns Q, K and V show for head `h`. If `cut` is set, BLOOM's fused projection
-// is cut into three blocks of heads, and block h of each belongs to a different head.
+// Returns the probe and the head whose vectors are printed in the columns Q, K and V for head `h`. If `cut` is set,
+// BLOOM's fused projection is cut into three blocks of heads, and block h of each belongs to a different head.
 std::array<Cell, 3> columns(const Json& values, size_t h, bool cut) {
   static constexpr const char* places[] = {"attention.q.projected", "attention.k.projected", "attention.v"};
   const auto heads = values.at("heads").get<size_t>(), group = heads / values.at("kv_heads").get<size_t>();

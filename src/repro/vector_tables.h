@@ -1,6 +1,6 @@
 // Tables 4 to 7 of the paper: norms and variances of queries, keys, values or hidden states, token by token. The paper
-// does not print layer and head, so the nearest of all rows is used. For BLOOM the search also covers the fused
-// projection cut into three blocks of heads, where block h of each belongs to a different head.
+// does not print layer and head, so the nearest of all measured rows is used. For BLOOM, the search also covers the
+// fused projection cut into three blocks of heads, where block h of each belongs to a different head.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,8 +15,8 @@ struct RowMatch {
   double distance = 1e300;
 };
 
-// `values`: the result of the experiment `vectors`. `printed`: norms and variances of Q, K and V, or norm and variance
-// of hidden states.
+// `values` is the result of the experiment `vectors`. `printed` contains norms and variances of Q, K and V, or norm and
+// variance of hidden states.
 RowMatch nearest_row(const Json& values, const std::vector<double>& printed);
 std::vector<double> table_row(const Json& values, const char* input, size_t layer, size_t head, size_t position,
                               bool hidden, bool cut);

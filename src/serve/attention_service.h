@@ -10,21 +10,21 @@
 
 namespace lazy {
 
-// Selects one attention head or a mean over several heads: layer -1 selects all layers, and head -1 selects all heads
-// of the selected layers.
+// Selects one attention head, or the mean over several heads. layer -1 selects all layers; head -1 selects all heads of
+// the selected layers.
 struct HeadChoice {
   int64_t layer = -1, head = -1;
 };
 
 struct AttentionRequest {
   std::vector<int64_t> tokens;   // token ids of the sequence; at least one
-  int64_t first = 0;             // index of the first token that is reported
+  int64_t first = 0;             // index of the first token for which statistics are reported
   std::vector<HeadChoice> rows;  // heads whose attention weights for the last token are returned
 };
 
 struct AttentionReport {
-  // Statistics with shape (tokens, layers, heads). Each reported token is a query. Layers without attention contain
-  // NaN.
+  // Statistics with shape (tokens, layers, heads), with each reported token as the query. They are NaN for layers
+  // without attention.
   std::vector<float> released;  // 1 - sum of the attention weights
   std::vector<float> sink;      // attention weight on the first key
   std::vector<float> alive;     // number of keys whose attention weight is above zero
@@ -35,11 +35,11 @@ struct AttentionReport {
 
 struct AttentionResult {
   FinishReason reason = FinishReason::stop;  // stop (success), cancelled or failed
-  std::string message;                       // the error, if the reason is `failed`
+  std::string message;                       // error message, if the reason is `failed`
   AttentionReport report;
 };
 
-// All members are thread-safe.
+// All member functions are thread-safe.
 class AttentionService {
  public:
   struct Shape {
@@ -49,8 +49,8 @@ class AttentionService {
 
   virtual ~AttentionService() = default;
   virtual Shape shape() const = 0;
-  // The request must be valid for shape() and for the model's vocabulary. The engine's thread calls `done` once; `done`
-  // must return quickly. It is not called if the request is refused.
+  // The request must be valid for shape() and for the model's vocabulary. The engine's thread calls `done` exactly
+  // once; `done` must return quickly. It is not called if the request is refused.
   virtual GenerationService::Submission read(AttentionRequest request, std::function<void(AttentionResult)> done) = 0;
   virtual void cancel(GenerationService::Id id) = 0;  // cancels the request if its computation has not started
 };

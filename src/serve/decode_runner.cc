@@ -17,7 +17,7 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kMinWidth = 64;  // minimum block-table width of a captured step, in pages
+constexpr int64_t kMinWidth = 64;  // minimum width of the block table in a captured step, in pages
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
@@ -25,7 +25,7 @@ at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) 
 
 }  // namespace
 
-// Views of the sections of input_ that send() fills.
+// Views of the sections of input_. send() writes these sections.
 struct DecodeRunner::Inputs {
   at::Tensor slots, positions, lengths, places, numbers, table;
 };
@@ -39,7 +39,7 @@ DecodeRunner::DecodeRunner(LanguageModel& model, const PagedKeys& pages, int64_t
       recorded_(model.device(), record && model.config().mlp.kind != MlpKind::experts, "serve: steps") {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());
-  // If small-batch matrix products do not compute each row independently, all steps have the same number of rows.
+  // If small-batch matrix products do not compute each row independently, all steps use the same number of rows.
   const bool by_rows = ops::supports_skinny_gemm(at::empty({1, c.hidden_size}, numbers.dtype(model.compute_dtype())));
   constexpr int64_t kOneShape = 16;
   const int64_t most = model.device().is_cuda() ? ops::kMaxSkinnyRowsCuda : ops::kMaxSkinnyRowsCpu;
@@ -112,8 +112,8 @@ void DecodeRunner::sample(const at::Tensor& logits, const Inputs& in, const Shap
                       .last = last_,
                       .tokens = tokens_.narrow(0, 0, rows)});
   if (!shape.scored) return;
-  // In fp64, because the order of additions depends on the number of rows: the difference vanishes when the result is
-  // rounded to fp32.
+  // The sum is computed in fp64, because the order of additions depends on the number of rows. The difference vanishes
+  // when the result is rounded to fp32.
   const at::Tensor lse = at::logsumexp(logits.to(at::kDouble), {1}, /*keepdim=*/true);
   const at::Tensor chosen = tokens_.narrow(0, 0, rows).clamp_min(0).unsqueeze(1);
   logprobs_.narrow(0, 0, rows).copy_((logits.gather(1, chosen) - lse).squeeze(1));

@@ -32,7 +32,7 @@ class DecodeRunner {
   struct DecodeRow {
     std::span<const int64_t> pages;  // page table of the sequence
     int64_t position;                // position of the token that is the step's input
-    int64_t slot;                    // slot index of the sequence, less than `slots`
+    int64_t slot;                    // index of the sequence's slot, less than `slots`
     ops::SampleRow how;
     int logprobs;  // number of most likely tokens to report, as in GenerationRequest
   };
@@ -55,10 +55,10 @@ class DecodeRunner {
   // `pages` supplies the K and V pools; its other fields are ignored. `model` and `pages` must outlive this object.
   DecodeRunner(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots, bool record);
 
-  // Maximum number of rows per step. The caller splits larger batches into several steps.
+  // Maximum number of rows per step. Callers split larger batches into several steps.
   int64_t most_rows() const { return most_rows_; }
   // Initializes the penalty counts and logit biases of `slot` on the device. `seen` counts the tokens of the prompt and
-  // of the text generated so far. The call is needed only for rows whose sampling parameters are `adjusted`.
+  // the tokens generated so far. The call is needed only for rows whose sampling parameters are `adjusted`.
   void begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling);
   // Samples the first token of sequences whose prompts have been processed. hidden: (rows, hidden_size), the hidden
   // state of each sequence's last prompt token. The fields `pages` and `position` of the rows are ignored.
@@ -70,7 +70,7 @@ class DecodeRunner {
   struct Inputs;
   struct Shape {
     int64_t rows, width;    // padded number of rows; block-table width in pages
-    bool scored, adjusted;  // any row wants log-probabilities; any row has penalties or biases
+    bool scored, adjusted;  // whether any row requests log-probabilities; whether any row has penalties or biases
     auto operator<=>(const Shape&) const = default;
   };
   static Shape shape_of(std::span<const DecodeRow> rows, int64_t padded, int64_t width);

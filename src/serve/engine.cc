@@ -18,8 +18,8 @@ namespace lazy {
 
 namespace {
 
-// Requests that arrive together share one prefill pass. If the engine is idle and a pass accepts several prompts, the
-// first request waits until no further request has arrived for kQuiet, but no longer than kLongestWait.
+// Requests that arrive together share one prefill pass. If the engine is idle and one pass can process several prompts,
+// the first request waits until no further request has arrived for the time kQuiet, but not longer than kLongestWait.
 constexpr std::chrono::microseconds kQuiet{200}, kLongestWait{1000};
 
 }  // namespace
@@ -120,7 +120,7 @@ void Engine::Impl::run() {
       }
       reserve(texts);
       if (store->decode_runner()) {
-        // The tokens of the previous step are read while this step runs.
+        // The tokens of the previous step are read while this step runs on the device.
         queue_steps(texts);
         receive(queued.size() - unread);
       } else {
@@ -128,7 +128,7 @@ void Engine::Impl::run() {
       }
     }
     std::erase_if(active, [](const auto& sequence) { return sequence->ended; });
-    if (active.empty()) queued.clear();  // discard tokens that were sampled after the end of their texts
+    if (active.empty()) queued.clear();  // discard tokens that were sampled after the end of their sequences
     publish();
   }
 }
@@ -184,7 +184,7 @@ void Engine::Impl::run_job() {
 
 void Engine::Impl::end(Sequence& s, FinishReason reason, const std::string& message) {
   s.ended = true;
-  // Steps that are already queued for this sequence run on the device before any step that reuses its pages or its
+  // Steps that are already queued for this sequence run on the device before any later step can reuse its pages or its
   // slot.
   s.memory.reset();
   if (s.slot >= 0) free_slots.push_back(s.slot);

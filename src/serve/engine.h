@@ -1,9 +1,9 @@
 // Generation engine with continuous batching: many requests share one model, and requests join and leave the batch at
 // every step.
 //
-// The engine runs its steps on its own thread. A step generates one token for every running request, in one forward
+// The engine runs its steps on a separate thread. A step generates one token for every running request, in one forward
 // pass for all of them. It also processes the next prompt chunks in the order of arrival: one chunk if the host
-// samples, or as many chunks as one packed pass accepts (serve/prefill_runner.h). Keys and values are stored in the
+// samples, or as many chunks as fit in one packed pass (serve/prefill_runner.h). Keys and values are stored in the
 // pages of a fixed-size pool (paged KV cache). Prompts that begin with the same whole chunks share the pages of these
 // chunks (prefix caching).
 //
@@ -44,11 +44,12 @@ class LanguageModel;
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // bytes for keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
-  int64_t chunk = 256;                // prompt tokens per prefill chunk; prompts share whole chunks
-  int64_t rows = 16;                  // sequences per decode pass if the host samples
-  int64_t max_running = 256;          // maximum number of sequences that are decoded concurrently
-  int64_t max_waiting = 1024;         // maximum number of waiting requests; further requests are refused
-  int64_t max_model_len = 0;          // maximum prompt plus generated tokens per request; 0: the model's context length
+  int64_t chunk = 256;         // prompt tokens per prefill chunk; prompts share whole chunks
+  int64_t rows = 16;           // number of sequences per decode pass if the host samples
+  int64_t max_running = 256;   // maximum number of sequences that are decoded concurrently
+  int64_t max_waiting = 1024;  // maximum number of waiting requests; further requests are refused
+  // Maximum number of prompt and generated tokens per request; 0: the model's context length.
+  int64_t max_model_len = 0;
   std::optional<bool> decode_runner;  // sample on the device if the cache is paged (decode_runner.h); default: on GPUs
   bool record_steps = true;           // replay passes as CUDA graphs; false: launch each kernel (for tests)
   std::optional<StreamingCache>
@@ -61,19 +62,19 @@ class Engine final : public GenerationService {
   Engine(LanguageModel& model, const EngineOptions& options);
   ~Engine() override;  // cancels all running and waiting requests
 
-  // submit() and cancel() are thread-safe and do not block. The receiver of a refused request is not called.
+  // submit() and cancel() are thread-safe and do not block. If a request is refused, its receiver is not called.
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) override;
   void cancel(Id id) override;  // takes effect within one step; ignores unknown and finished ids
-  // Calls `work` once on the engine's thread between two steps, while no step uses the model. Jobs run in the order of
-  // arrival, at most one between two steps. The argument of `work` is false if the job was cancelled or the engine is
-  // shutting down; in this case `work` must not use the model. Queued jobs count as waiting requests. `work` must not
-  // throw.
+  // Calls `work` exactly once on the engine's thread between two steps, while no step uses the model. Jobs run in the
+  // order of arrival, at most one job between two steps. The argument of `work` is false if the job was cancelled or
+  // the engine is shutting down; `work` must not use the model in this case. Queued jobs count as waiting requests.
+  // `work` must not throw.
   Submission run_between_steps(std::function<void(bool run)> work);
   // Maximum number of prompt and generated tokens per request: the smaller of the cache capacity and the length limit
   // (EngineOptions::max_model_len or the model's context length).
   int64_t max_request_tokens() const override;
   int64_t max_waiting() const override;
-  // Number of tokens that the cache can hold for a single sequence when no other sequence has memory. This number does
+  // Number of tokens that the cache can hold for a single sequence if no other sequence uses memory. The number does
   // not depend on the model's length limit.
   int64_t cache_tokens() const;
   EngineMetrics metrics() const override;

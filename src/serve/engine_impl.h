@@ -1,5 +1,6 @@
-// Members of the engine's implementation, which has three source files: engine.cc (queue and main loop),
-// engine_scheduling.cc (memory allocation and preemption) and engine_passes.cc (forward passes and sampled tokens).
+// Members of the engine's implementation, which has three source files: engine.cc contains the queue and the main loop,
+// engine_scheduling.cc memory allocation and preemption, engine_passes.cc forward passes and processing of sampled
+// tokens.
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -28,10 +29,12 @@ struct Engine::Impl {
     std::vector<int64_t> ids;                        // prompt tokens, then generated tokens
     std::vector<ScoredToken> prompt;                 // scored prompt tokens, if prompt_logprobs is set
     std::unique_ptr<KvCacheManager::Memory> memory;  // null while the request waits
-    int64_t computed = 0;                            // tokens with keys or states in memory, including queued ones
-    int64_t to_read = 0;       // leading tokens of `ids` that prefill computes: the prompt, or all after a preemption
+    // Tokens whose keys or states are in memory, including queued tokens.
+    int64_t computed = 0;
+    // Leading tokens of `ids` that prefill computes: the prompt or, after a preemption, all tokens.
+    int64_t to_read = 0;
     int64_t prompt_read = 0;   // number of prompt tokens that were computed at least once
-    bool prompt_sent = false;  // on_prompt was called
+    bool prompt_sent = false;  // whether on_prompt was called
     int overtaken = 0;         // number of later requests that started while this one waited
     // The members slot and sampled are used only with sampling on the device (DecodeRunner).
     int64_t slot = -1;    // index of the sequence in DecodeRunner
@@ -63,7 +66,7 @@ struct Engine::Impl {
   int64_t max_request_tokens() const;
   Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver);
   Submission run_between_steps(std::function<void(bool)> work);
-  // The caller must hold the mutex. Calls `add` with a new id, unless the queue is full or the engine is stopping.
+  // The caller must hold the mutex. Calls add() with a new id, unless the queue is full or the engine is stopping.
   template <typename Add>
   Submission enqueue(const Add& add);
   // Cancels all running and waiting requests and refuses new ones.
@@ -77,13 +80,13 @@ struct Engine::Impl {
   // stopping and no work remains.
   bool begin_step();
   // Runs at most one job per step so that generation is not blocked. The job is dequeued when it has finished; until
-  // then the engine does not count as idle.
+  // then, the engine is not treated as idle.
   void run_job();
   void end(Sequence& s, FinishReason reason, const std::string& message = "");
   // Publishes the counters that metrics() returns and submit() checks.
   void publish();
 
-  // engine_scheduling.cc
+  // Functions that are defined in engine_scheduling.cc:
   // Starts waiting requests (see "Scheduling" in engine.h).
   void admit();
   // Allocates memory for the sequence and makes it active, preempting other sequences if necessary. Returns false if
@@ -98,25 +101,26 @@ struct Engine::Impl {
   // its sampled tokens. The caller removes the sequence from `active`.
   void preempt(Sequence& s);
 
-  // engine_passes.cc
+  // Functions that are defined in engine_passes.cc:
   // Runs one pass over the next prompt chunks in the order of arrival. After the last chunk of a prompt, the first
-  // token is sampled. Either all or none of the prompts in a pass request log-probabilities (prompt_logprobs), so that
+  // token is sampled. In one pass, either all prompts or no prompt request log-probabilities (prompt_logprobs), so that
   // the pass of one prompt does not depend on the other prompts.
   void read_prompts();
-  // Samples the first token of each sequence in `begun`. last: hidden states (1, hidden_size) of each prompt's last
-  // token.
+  // Samples the first token of each sequence in `begun`. `last` contains the hidden state (1, hidden_size) of each
+  // prompt's last token.
   void begin_texts(const std::vector<Sequence*>& begun, const std::vector<at::Tensor>& last);
-  // Calls `work`(sequences, index of the first one) for consecutive groups that fit into one device step.
+  // Calls work(sequences, index of the first sequence) for consecutive groups that fit into one device step.
   template <typename Work>
   void for_rows(const std::vector<Sequence*>& all, const Work& work);
-  // Queues the computation of one token per sequence with `work`(rows).
+  // Queues a device step for `work`(rows), which computes one token per sequence.
   template <typename Work>
   void queue(const std::vector<Sequence*>& some, const Work& work);
   // Queues a decode step for the sequences that need more tokens than are already queued.
   void queue_steps(std::vector<Sequence*> texts);
   // Reads the tokens of all queued steps except the newest `left` steps.
   void receive(size_t left);
-  // Appends the log-probabilities of prompt tokens to s.prompt. hidden: hidden states of the tokens from s.computed on.
+  // Appends the log-probabilities of prompt tokens to s.prompt. `hidden` contains the hidden states of the tokens from
+  // s.computed on.
   void score_prompt(Sequence& s, const at::Tensor& hidden);
   // Runs one decode pass for all sequences in `texts` and samples their next tokens on the host.
   void continue_texts(const std::vector<Sequence*>& texts);
@@ -125,7 +129,7 @@ struct Engine::Impl {
   // Appends `token` to the sequence, sends it to the receiver, and ends the sequence if a stop condition is met.
   void take(Sequence& s, const ScoredToken& token);
 
-  // Runs `work`(sequences). If it throws, only these sequences end, with FinishReason::failed.
+  // Runs work(sequences). If it throws, only these sequences end, with FinishReason::failed.
   template <typename Work>
   void guarded(std::vector<Sequence*> sequences, const Work& work) {
     std::erase(sequences, nullptr);
@@ -155,7 +159,7 @@ struct Engine::Impl {
   std::mutex mutex;  // protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Sequence>> arrived;
-  int64_t taken = 0;     // copy of waiting.size() that other threads may read
+  int64_t taken = 0;     // copy of waiting.size() for other threads
   std::deque<Job> jobs;  // queued by run_between_steps()
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;

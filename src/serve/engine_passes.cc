@@ -13,10 +13,10 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kHeadRows = 64;  // maximum number of prompt tokens whose logits are in memory at once
+constexpr int64_t kHeadRows = 64;  // maximum number of prompt tokens whose logits are in memory at the same time
 
-// While an instance exists, small models decode on one thread. The matrix products of one token take only microseconds:
-// synchronizing a second thread costs as much time as it saves, and far more on a busy machine.
+// While an instance of this class exists, small models decode on one thread. The matrix products of one token take only
+// microseconds; synchronizing with a second thread costs as much time as it saves, and far more on a busy machine.
 class DecodeThreads {
  public:
   explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
@@ -33,7 +33,7 @@ class DecodeThreads {
   int before_;
 };
 
-// Parameters for sampling the n-th generated token of a sequence on the device.
+// Returns the parameters for sampling the n-th generated token of a sequence on the device.
 ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
   return {.temperature = static_cast<float>(o.temperature),
           .top_k = o.top_k,
@@ -48,14 +48,14 @@ ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
           .frequency_penalty = static_cast<float>(o.frequency_penalty)};
 }
 
-// Scores token `id` with the logits of its position. likely: number of most likely tokens to report.
+// Scores token `id` with the logits of its position. `likely` is the number of most likely tokens to report.
 ScoredToken score(std::span<float> logits, int64_t id, int likely) {
   const auto logit = [&](int64_t token) { return logits[static_cast<size_t>(token)]; };
   const float lse =
       logit(id) - ops::rows::cross_entropy(logits.data(), static_cast<int64_t>(logits.size()), id, 0).log_prob;
   ScoredToken out{.id = id, .logprob = logit(id) - lse};
   const auto likelier = [&](int64_t a, int64_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; };
-  std::vector<int64_t> best;  // heap; the least likely token is in front
+  std::vector<int64_t> best;  // heap whose front element is the least likely token
   const size_t kept = std::min(logits.size(), static_cast<size_t>(std::max(likely, 0)));
   for (int64_t token = 0; kept > 0 && token < static_cast<int64_t>(logits.size()); ++token) {
     if (best.size() == kept) {
@@ -210,7 +210,7 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
   if (s.computed == 0) {
     s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
   }
-  // Positions that have a next prompt token.
+  // Number of positions that have a next prompt token.
   const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const at::Tensor logits =

@@ -7,7 +7,7 @@ namespace lazy {
 
 namespace {
 
-// A request may preempt later requests after this many of them have overtaken it.
+// A request may preempt later requests after this number of later requests have started before it.
 constexpr int kMaxOvertaken = 64;
 // A request may preempt another request whose remaining tokens exceed this multiple of the first request's total
 // length (existing plus remaining tokens). A preempted request must be recomputed, so requests of similar lengths wait
@@ -21,8 +21,8 @@ void insert_by_id(Sequences& sequences, const Sequence& sequence) {
   sequences.insert(place, sequence);
 }
 
-// Whether `a` has priority over `b` for memory. reserve() preempts the last sequence in this order, so the first one
-// can always finish.
+// Whether `a` has priority over `b` when memory is allocated. reserve() preempts the sequence with the lowest priority,
+// so the sequence with the highest priority can always finish.
 template <typename Sequence>
 bool comes_before(const Sequence& a, const Sequence& b) {
   return std::pair(a.remaining(), a.id) < std::pair(b.remaining(), b.id);
@@ -45,7 +45,7 @@ void Engine::Impl::admit() {
       blocked.push_back(candidate);
     }
   }
-  // `waiting` already has the preempted sequences.
+  // `waiting` already contains the preempted sequences.
   for (const auto& sequence : blocked) insert_by_id(waiting, sequence);
 }
 
@@ -67,7 +67,7 @@ bool Engine::Impl::start(const std::shared_ptr<Sequence>& sequence) {
       if (count == victims.size()) return false;
       freed.push_back(victims[count++]->memory.get());
     } while (!store->can_admit(tokens, freed));
-    receive(0);  // this may end sequences
+    receive(0);  // reading tokens may end sequences
     for (size_t n = 0; n < count; ++n) preempt(*victims[n]);
     std::erase_if(active, [](const auto& other) { return other->ended || !other->memory; });
     s.memory = store->admit(tokens);
@@ -90,7 +90,7 @@ void Engine::Impl::reserve(std::vector<Sequence*>& texts) {
     Sequence& s = *texts[n];
     while (!s.ended && s.memory && !wants_no_step(s) && !store->grow(*s.memory, s.computed + 1)) {
       if (!queued.empty()) {
-        receive(0);  // this may end sequences
+        receive(0);  // reading tokens may end sequences
         continue;
       }
       Sequence* victim = nullptr;
@@ -109,7 +109,7 @@ void Engine::Impl::preempt(Sequence& s) {
   s.memory.reset();
   if (s.slot >= 0) {
     free_slots.push_back(s.slot);
-    // The counts of generated tokens were updated only on the device, so they are rebuilt here.
+    // The counts of generated tokens were updated only on the device, so the host computes them again.
     for (auto& [id, count] : s.seen) count.text = 0;
     for (int64_t n = s.prompt_size(); n < s.size(); ++n) ++s.seen[s.ids[static_cast<size_t>(n)]].text;
   }

@@ -12,8 +12,8 @@
 
 namespace lazy {
 
-// A prompt token or a generated token, with log-probabilities if the request wants them. Log-probabilities are in nats
-// and belong to the model's unmodified distribution, before temperature, filters and penalties.
+// A prompt token or a generated token, with log-probabilities if the request asks for them. Log-probabilities are in
+// nats and refer to the model's unmodified distribution, before temperature, filters and penalties.
 struct ScoredToken {
   int64_t id = 0;
   float logprob = 0;                              // NaN if not requested, and for the first prompt token
@@ -24,7 +24,7 @@ enum class FinishReason {
   stop,       // a stop token was sampled, or the receiver ended the text
   length,     // max_tokens was reached
   cancelled,  // cancel() was called, or the engine was shut down
-  failed      // an error occurred; Receiver::on_end gets its message
+  failed      // an error occurred; Receiver::on_end receives its message
 };
 
 // Receives the results of one request. The engine's thread calls the functions; they must return quickly and may call
@@ -32,12 +32,13 @@ enum class FinishReason {
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // Called once with the scored prompt tokens, before the first generated token. Only called if prompt_logprobs is set.
+  // Called exactly once with the scored prompt tokens, before the first generated token, but only if prompt_logprobs is
+  // set.
   virtual void on_prompt(std::span<const ScoredToken> tokens) = 0;
   // Called for each generated token. stop_token: the token is one of the request's stop tokens and therefore the last
-  // one. Returning false ends the generation here, for example after a stop string.
+  // token. The function returns false to end the generation after this token, for example after a stop string.
   virtual bool on_token(const ScoredToken& token, bool stop_token) = 0;
-  // Called once after all other calls. message: the error, if the reason is `failed`.
+  // Called exactly once, after all other calls. `message` is the error message if the reason is `failed`.
   virtual void on_end(FinishReason reason, const std::string& message) = 0;
 };
 
@@ -53,13 +54,14 @@ struct GenerationRequest {
 // Snapshot of the engine's counters for /metrics.
 struct EngineMetrics {
   int64_t running = 0, waiting = 0;
-  int64_t pages = 0, free_pages = 0, shared_pages = 0;  // shared: unused pages retained for later prompts
-  int64_t requests = 0;                                 // finished requests
+  // shared_pages: unused pages that are retained for later prompts.
+  int64_t pages = 0, free_pages = 0, shared_pages = 0;
+  int64_t requests = 0;  // finished requests
   int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;
   int64_t preemptions = 0;  // sequences whose memory was freed and that are recomputed later
 };
 
-// All members are thread-safe.
+// All member functions are thread-safe.
 class GenerationService {
  public:
   using Id = uint64_t;
@@ -71,7 +73,7 @@ class GenerationService {
   };
 
   virtual ~GenerationService() = default;
-  // Does not block. The receiver of a refused request is not called.
+  // Does not block. If a request is refused, its receiver is not called.
   virtual Submission submit(GenerationRequest request, std::shared_ptr<Receiver> receiver) = 0;
   virtual void cancel(Id id) = 0;  // takes effect within one step; ignores unknown and finished ids
   // Maximum number of prompt and generated tokens per request.

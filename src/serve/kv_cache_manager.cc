@@ -77,7 +77,7 @@ class PagedStore : public KvCacheManager {
     auto& pages = static_cast<Pages&>(memory);
     int64_t found = 0;
     for (int64_t at = computed; at + pool_.chunk() < static_cast<int64_t>(ids.size()); at += pool_.chunk()) {
-      if (at != pages.shared_tokens()) break;  // a shared chunk must directly follow another one
+      if (at != pages.shared_tokens()) break;  // a shared chunk must directly follow the preceding shared chunk
       PagePool::Chunk* chunk = pool_.find(pages.last(), chunk_of(ids, at, pool_.chunk()));
       if (!chunk) break;
       pool_.give_back(pages.own_of(chunk->pages.size()));
@@ -117,9 +117,9 @@ class PagedStore : public KvCacheManager {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const SequenceStep> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // On a CPU, a row's matrix products do not depend on the other rows (ops/skinny_gemm.h). Otherwise all passes
-      // have the same number of rows: a padding row computes one token whose keys and values are written to slot 0 of
-      // page 0.
+      // On a CPU with a small number of rows, the matrix products of a row do not depend on the other rows
+      // (ops/skinny_gemm.h). Otherwise, all passes must have the same number of rows: padding rows are added, which
+      // compute one token whose keys and values are written to slot 0 of page 0.
       const bool pads = !model_.device().is_cpu() || rows_ > ops::kMaxSkinnyRowsCpu;
       const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
       std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);
@@ -192,7 +192,7 @@ class PagedStore : public KvCacheManager {
                 at::arange(part.computed, part.computed + count, at::kLong), count)[0];
   }
 
-  // ids and positions: (sequences * length). A null entry of `sequences` is a padding row.
+  // ids and positions have sequences * length elements. A null entry of `sequences` is a padding row.
   at::Tensor pass(const std::vector<const Pages*>& sequences, const at::Tensor& ids, const at::Tensor& positions,
                   int64_t length) {
     const auto batch = static_cast<int64_t>(sequences.size());
@@ -229,7 +229,7 @@ class PagedStore : public KvCacheManager {
   std::unique_ptr<PrefillRunner> prefill_runner_;  // set if decode_runner_ is set
 };
 
-// One KVCache and one forward pass per sequence.
+// Implementation with one KVCache and one forward pass per sequence.
 class SeparateStore : public KvCacheManager {
  public:
   SeparateStore(LanguageModel& model, const EngineOptions& options)
@@ -239,8 +239,8 @@ class SeparateStore : public KvCacheManager {
         chunk_(options.chunk),
         bytes_(options.cache_bytes),
         left_(bytes_) {
-    // Measure the memory of a sequence that does not depend on its length: its states after as many tokens as the model
-    // remembers.
+    // Measure the part of a sequence's memory that does not depend on its length: the states after as many tokens as
+    // the model remembers.
     const ModelConfig& c = model_.config();
     KVCache cache{.streaming = streaming_};
     const int64_t remembered = std::max(c.positions.segment_length + c.positions.memory_length, 2 * c.mixer.segment);
@@ -290,8 +290,8 @@ class SeparateStore : public KvCacheManager {
 
   PassSize pass_size() const override { return {1, chunk_, 1}; }
   std::vector<Extended> extend(std::span<const PromptPart> parts, bool) override {
-    // The rotation (RoPE) of a prompt's keys may depend on the length of the whole prompt, as in transformers, so such
-    // a prompt is processed in one pass.
+    // The rotation (RoPE) of a prompt's keys may depend on the length of the whole prompt, as in transformers. Such a
+    // prompt is processed in one pass.
     const bool whole = !streaming_ && rope_varies(model_.config());
     const auto& [memory, ids, computed] = parts[0];
     const at::Tensor hidden = pass(*memory, chunk_of(ids, computed, whole ? static_cast<int64_t>(ids.size()) : chunk_));
@@ -323,10 +323,10 @@ class SeparateStore : public KvCacheManager {
     }
     SeparateStore& store;
     KVCache cache;
-    int64_t bytes = 0;  // reserved for the sequence
+    int64_t bytes = 0;  // number of bytes reserved for the sequence
   };
-  // A KVCache grows by doubling its capacity and holds the old and the new tensors during the copy: at most 3 times the
-  // size.
+  // A KVCache grows by doubling its capacity. During the copy, the old and the new tensors are in memory, which is at
+  // most 3 times the old size.
   static constexpr int64_t kGrowth = 3;
   static constexpr int64_t kReservedTokens = 256;  // memory is reserved in multiples of this number
 
@@ -338,8 +338,8 @@ class SeparateStore : public KvCacheManager {
     KVCache& cache = static_cast<OwnMemory&>(*step.memory).cache;
     const auto& scaling = model_.config().positions.rope_scaling;
     if (!streaming_ && scaling.type == "longrope" && cache.length == scaling.original_length) {
-      // The long RoPE factors apply from this token on, also to the keys in the cache, so all keys are recomputed.
-      // Phi-3 in transformers does the same.
+      // From this token on, the long RoPE factors apply to all keys, including the keys in the cache, so all keys are
+      // recomputed. Phi-3 in transformers does the same.
       steps_.forget(cache);
       cache = {};
       return model_.logits(pass(*step.memory, step.ids).slice(0, -1));

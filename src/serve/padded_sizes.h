@@ -6,7 +6,7 @@
 
 namespace lazy {
 
-// The smallest power of two that is at least x.
+// Returns the smallest power of two that is at least x.
 inline int64_t power_above(int64_t x) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(x))); }
 
 // Rounds x up to a multiple of `unit`. Large values are rounded up to one of four sizes per power of two.

@@ -25,7 +25,7 @@ class PagePool {
     uint64_t used = 0;      // logical time when the last user left
   };
 
-  // Page 0 is reserved as the write target for padding. `chunk` must be a multiple of page_size.
+  // Page 0 is reserved as the write target for padding tokens. `chunk` must be a multiple of page_size.
   PagePool(int64_t pages, int64_t page_size, int64_t chunk);
 
   // Allocates `count` pages and evicts unused chunks if necessary. Returns nullopt if fewer than `count` pages are free
@@ -33,11 +33,11 @@ class PagePool {
   std::optional<std::vector<int64_t>> take(int64_t count);
   void give_back(std::span<const int64_t> pages);
 
-  // Returns the chunk with tokens `ids` that follows the chunk `before`, and adds one user. Returns null if the pool
-  // does not have this chunk.
+  // Returns the chunk with tokens `ids` that follows the chunk `before`, and adds one user to it. Returns null if the
+  // pool does not have this chunk.
   Chunk* find(Chunk* before, std::span<const int64_t> ids);
-  // Registers `pages`, which the caller has allocated and computed, as a shared chunk with one user. Returns null if
-  // the pool already has an equal chunk; the pages then still belong to the caller.
+  // Registers `pages`, which the caller has allocated and filled, as a shared chunk with one user. Returns null if the
+  // pool already has an equal chunk; the caller then remains the owner of the pages.
   Chunk* keep(Chunk* before, std::span<const int64_t> ids, std::span<const int64_t> pages);
   void leave(Chunk* chunk);  // removes one user
 
@@ -45,7 +45,7 @@ class PagePool {
   int64_t chunk() const { return chunk_; }
   int64_t pages() const { return pages_; }  // number of pages without page 0
   int64_t free() const { return static_cast<int64_t>(free_.size()); }
-  int64_t unused() const { return unused_; }  // number of pages in chunks without users
+  int64_t unused() const { return unused_; }  // number of pages in chunks that have no users
 
  private:
   uint64_t hash(const Chunk* before, std::span<const int64_t> ids) const;

@@ -15,25 +15,25 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kPassTokens = 4096;  // tokens per pass on a GPU: enough to keep it busy
+constexpr int64_t kPassTokens = 4096;  // number of tokens per pass on a GPU, enough to use the GPU fully
 constexpr int64_t kKeyTile = 128;      // maximum number of keys per tile of a GPU attention kernel
-constexpr int64_t kMinSequences = 32;  // minimum number of sequences of a captured pass
+constexpr int64_t kMinSequences = 32;  // minimum number of sequences in a captured pass
 constexpr size_t kMaxRecorded = 64;    // maximum number of captured shapes
 
 }  // namespace
 
 struct PrefillRunner::Layout {
   std::vector<int64_t> ids, positions, slots, sources;
-  std::vector<int64_t> rows;  // tokens whose hidden states are returned; empty: all
+  std::vector<int64_t> rows;  // tokens whose hidden states are returned; empty: all tokens
   std::vector<int32_t> ends_q{0}, ends_k{0};
   int64_t longest = 1;
 
-  // Ends a sequence that has `keys` keys. Its queries have already been appended.
+  // Marks the end of a sequence that has `keys` keys. Its queries must have been appended before.
   void end_sequence(int64_t keys) {
     ends_q.push_back(static_cast<int32_t>(positions.size()));
     ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
   }
-  // Ends a sequence whose `keys` keys are all zero. Its queries, if any, have already been appended.
+  // Marks the end of a sequence whose `keys` keys are all zero. Its queries, if any, must have been appended before.
   void add_zeros(int64_t keys) {
     sources.resize(sources.size() + static_cast<size_t>(keys), ops::kZeros);
     end_sequence(keys);
@@ -52,10 +52,10 @@ PrefillRunner::PrefillRunner(LanguageModel& model, const PagedKeys& pages, int64
       recorder_(ops::make_recorder(model.device())) {}
 
 // Concatenates the chunks of each prompt into one sequence, and all sequences into one batch. Concatenation does not
-// change an attention row bitwise, because chunks begin at multiples of the 16 rows of a warp's matrix product. On a
-// GPU, a sequence of zero keys without queries follows each prompt's keys and fills the last tile. An attention kernel
-// multiplies all values of the tile after the prompt's last key by zero, and the product would be NaN if these values
-// were NaNs of another request.
+// change an attention row bitwise, because chunks begin at multiples of 16 rows, the number of rows of a warp's matrix
+// product. On a GPU, a sequence of zero keys without queries follows the keys of each prompt and fills the last tile.
+// Without it, the tile could contain values of another request after the prompt's last key. The attention kernel
+// multiplies these values by zero, and the product would be NaN if they were NaN.
 PrefillRunner::Layout PrefillRunner::lay_out(std::span<const PromptPart> parts, bool last_tokens_only) const {
   Layout out;
   for (size_t n = 0, next = 0; n < parts.size(); n = next) {
@@ -78,13 +78,13 @@ PrefillRunner::Layout PrefillRunner::lay_out(std::span<const PromptPart> parts, 
     if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) out.add_zeros(rest);
     out.longest = std::max(out.longest, end);
   }
-  // The number of rows is constant, so that the matrix products of a row do not depend on the other rows.
+  // The number of rows is constant, so that the matrix products of a row do not depend on the remaining rows.
   if (last_tokens_only) out.rows.resize(static_cast<size_t>(kMaxLogitRows), 0);
   return out;
 }
 
-// Pads the layout to a fixed shape for a GPU: adds padding tokens in sequences of at most one chunk, then zero keys,
-// then empty sequences.
+// Pads the layout to a fixed shape for a GPU. First adds padding tokens in sequences of at most one chunk, then zero
+// keys, then empty sequences.
 PrefillRunner::Shape PrefillRunner::pad(Layout& layout) const {
   for (auto at = static_cast<int64_t>(layout.ids.size()); at < most_tokens_; at += chunk_) {
     const int64_t count = std::min(chunk_, most_tokens_ - at);
@@ -115,7 +115,7 @@ at::Tensor PrefillRunner::run_once(const Layout& layout) const {
   paged.positions = on_device(layout.positions, device).unsqueeze(0);
   paged.slots = on_device(layout.slots, device);
   paged.sources = on_device(layout.sources, device);
-  paged.cu_seqlens_q = on_host(layout.ends_q, at::kInt, device);  // checked on the host, then copied
+  paged.cu_seqlens_q = on_host(layout.ends_q, at::kInt, device);  // the lengths are checked on the host and then copied
   paged.cu_seqlens_k = on_host(layout.ends_k, at::kInt, device);
   const at::Tensor rows = layout.rows.empty() ? at::Tensor() : on_device(layout.rows, device);
   return forward(on_device(layout.ids, device), paged, rows);
@@ -157,9 +157,9 @@ void PrefillRunner::run_recorded(const Layout& layout, const Shape& shape, Recor
   paged.cu_seqlens_q = cu_seqlens[0];
   paged.cu_seqlens_k = cu_seqlens[1];
   const auto work = [this, ids, paged, rows, hidden] { hidden.copy_(forward(ids, paged, rows)); };
-  work();  // runs the pass and checks cu_seqlens, which is impossible during capture
+  work();  // runs the pass and checks cu_seqlens, which would be impossible during the capture
   recorded.replay = record_or_warn(*recorder_, work, "serve: prefill passes");
-  if (!recorded.replay) records_ = false;  // capture has failed, but work() has run the pass
+  if (!recorded.replay) records_ = false;  // the capture has failed, but work() has already run the pass
 }
 
 at::Tensor PrefillRunner::run(std::span<const PromptPart> parts, bool last_tokens_only) {

@@ -39,8 +39,9 @@ class PrefillRunner {
   // Maximum number of tokens per pass. On a GPU every pass is padded to this number.
   int64_t most_tokens() const { return most_tokens_; }
   // Returns the concatenated hidden states (tokens, hidden_size) of the parts, which are valid until the next pass.
-  // With last_tokens_only, the result has only the last token's hidden state of each sequence that its parts complete,
-  // for at most 256 sequences. In this case nothing after the attention of the last layer is computed for other tokens.
+  // With last_tokens_only, the result has one hidden state for each sequence that its parts complete, which is the
+  // hidden state of the sequence's last token. This is supported for at most 256 sequences. For all other tokens, the
+  // computation then ends after the attention of the last layer.
   at::Tensor run(std::span<const PromptPart> parts, bool last_tokens_only);
   static constexpr int64_t kMaxLogitRows = 256;
 
@@ -55,7 +56,7 @@ class PrefillRunner {
     // Inputs on the GPU. numbers (int64): ids, positions, slots, sources and rows, concatenated. offsets (int32):
     // cu_seqlens of the queries, then of the keys.
     at::Tensor numbers, offsets;
-    std::function<void()> replay;  // empty: the shape has run once and is not captured yet
+    std::function<void()> replay;  // if empty, the shape has run once and is not captured yet
   };
 
   Layout lay_out(std::span<const PromptPart> parts, bool last_tokens_only) const;

@@ -23,12 +23,12 @@ class TokenQueue : public Receiver {
     ScoredToken token;
     bool stop_token = false;
   };
-  // Waits for the next token and returns it. Returns nullopt after the last token, or when `time` has elapsed; ended()
-  // distinguishes these two cases.
+  // Waits for the next token and returns it. Returns nullopt after the last token or when `time` has elapsed; ended()
+  // tells which of the two has happened.
   std::optional<Item> next(std::chrono::milliseconds time = std::chrono::hours(24));
   // True if all tokens have been taken and the request has ended.
   bool ended() const;
-  // The following functions may be called once ended() is true.
+  // The following functions may only be called after ended() has returned true.
   FinishReason reason() const { return reason_; }
   const std::string& message() const { return message_; }
   const std::vector<ScoredToken>& prompt() const { return prompt_; }

@@ -28,7 +28,7 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
   return std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return glob_matches(glob, name); });
 }
 
-// Returns the probe points of the model that the options select.
+// Returns those probe points (named activations) of the model that the options select.
 std::vector<std::string> places_of(const ModelConfig& config, const ActivationOptions& options) {
   const std::vector<std::string> all = hook_point_names(config);
   for (const auto* globs : {&options.read, &options.save}) {

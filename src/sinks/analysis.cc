@@ -25,7 +25,8 @@ namespace lazy::sinks {
 
 namespace {
 
-constexpr int64_t kTokensPerPass = 4096;  // short samples are batched up to this number of tokens
+// Several short samples are processed in one pass with up to this number of tokens.
+constexpr int64_t kTokensPerPass = 4096;
 // If layers are loaded one at a time, hidden states of at most this size in bytes pass through a layer together.
 constexpr int64_t kHiddenBytes = int64_t{1} << 30;
 
@@ -45,8 +46,8 @@ std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samp
   return out;
 }
 
-// Runs forward passes over all samples and calls `use` with the statistics of each batch. `apart` runs one batch per
-// pass; this is needed for probes that keep state within a pass.
+// Runs forward passes over all samples and calls `use` with the statistics of each batch. With `apart`, each pass has
+// only one batch; this is needed for probes that store state during a pass.
 template <typename Use>
 void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title,
                const ActivationHooks* probes, bool apart, const Use& use) {
@@ -133,7 +134,7 @@ Heads named_heads(const std::string& maps, const ModelConfig& config) {
   return heads;
 }
 
-// Returns the text of each id, for labels. A character that is split over several tokens belongs to the last of them.
+// Returns the text of each id, for labels. A character that is split over several tokens is shown at the last of them.
 std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vector<int64_t>& ids, bool bos) {
   std::vector<std::string> texts;
   std::string pending;
@@ -156,7 +157,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
                  const AnalysisOptions& options) {
   if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
   layer_windows(model.config());
-  Heads heads = named_heads(options.maps, model.config());  // fails before any measurement
+  Heads heads = named_heads(options.maps, model.config());  // throws before any measurement
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
   const std::vector<int32_t>& ids = source.ids;
   Analysis result;

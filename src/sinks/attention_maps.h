@@ -25,12 +25,13 @@ using WeightRows = std::vector<std::vector<double>>;
 std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor& ids,
                                           const std::vector<std::pair<int64_t, int64_t>>& heads,
                                           const ActivationHooks* probes = nullptr);
-// Returns whether the weights must be read as whole matrices because they cannot be computed from q, k and the model
-// parameters. This is the case if probes replace the scores or weights of a layer or if the model is a Transformer-XL.
+// Returns whether the weights must be read as whole matrices. This is necessary if probes replace the scores or weights
+// of a layer or if the model is a Transformer-XL, because the weights cannot then be computed from q, k and the model
+// parameters.
 bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config);
 
 // Reads offsets, distance biases and ALiBi slopes of a model folder without reading large tensors. The result is empty
-// for a model without these parameters; a layer without attention has an empty row. The Error names the file and the
+// for a model without these parameters; a layer without attention has an empty row. Errors name the file and the
 // tensor.
 report::LearnedParameters learned_parameters(const std::filesystem::path& model_directory);
 

@@ -10,9 +10,9 @@
 
 namespace lazy::sinks {
 
-// The query heads of a group share a key-value head (grouped-query attention). A decode step therefore needs a row of V
-// if the row has a weight above zero (is alive) for at least one query head of the group. The last queries of every
-// sample are measured: a decode step after a text of this length has one such query.
+// Counts the rows of V that decode steps need. The query heads of a group share a key-value head (grouped-query
+// attention), so a decode step needs a row of V if its weight is above zero in at least one query head of the group.
+// The last queries of every sample are measured, because a decode step after a text of this length has one such query.
 class DecodeReads {
  public:
   // `model` must outlive this object. `queries` is the maximum number of last queries per sample.
@@ -24,9 +24,11 @@ class DecodeReads {
     int64_t length = 0, queries = 0;  // tokens per sample; measured queries per sample
     std::vector<double> alive;        // [layer]: fraction of visible (query, key) pairs with a weight above zero
     std::vector<double>
-        alive_in_group;  // [layer]: fraction of visible rows of V that are alive for a query head of their group
+        // [layer]: fraction of the visible rows of V whose weight is above zero in at least one query head of their
+        // group.
+        alive_in_group;
     // Bytes of K and V per decoded token over all layers, in the data type of K. visible_bytes: all visible rows of K
-    // and V. alive_bytes: all visible rows of K and the alive rows of V.
+    // and V. alive_bytes: all visible rows of K, and the rows of V with a weight above zero.
     double visible_bytes = 0, alive_bytes = 0;
   };
   bool empty() const { return samples_ == 0; }
@@ -34,9 +36,11 @@ class DecodeReads {
 
  private:
   struct ReadCounts {
-    double pairs = 0, alive = 0;          // number of visible (query head, query, key)
-    double rows = 0, alive_in_group = 0;  // number of visible (key head, query, key)
-    double row_bytes = 0;                 // bytes of one row of K or V
+    // Number of visible (query head, query, key) triples, and of those with a weight above zero.
+    double pairs = 0, alive = 0;
+    // Number of visible (key-value head, query, key) triples, and of those whose row of V is needed.
+    double rows = 0, alive_in_group = 0;
+    double row_bytes = 0;  // bytes of one row of K or V
   };
   void measure(int64_t layer, const at::Tensor& q, const at::Tensor& k);
 

@@ -45,7 +45,7 @@ std::string without_prefix(const std::string& name) {
   return name;
 }
 
-// The index of an activation starts after the batch dimension.
+// The index of an activation does not include the batch dimension.
 constexpr int64_t kAfterBatch = 1;
 
 bool is_matrix(const std::string& activation) {
@@ -143,7 +143,7 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
     }
   }
-  // Registered last, so that reads see the activation after all changes at that probe point.
+  // The reading hooks are registered last, so that they see the activation after all changes at this probe point.
   for (const auto& [name, tensor] : seen_) {
     probes_.read(name, [this](const std::string& place, const at::Tensor& t) { seen_[place] = t; });
   }
@@ -180,7 +180,8 @@ void ScopedInterventions::change_activations(const Change& change, const std::ve
   for (const Term& term : change.value) {
     const auto source = std::find(names.begin(), names.end(), term.name);
     if (source == names.end()) {
-      if (!term.name.empty() && term.name != "@") look_up(term.name, change);  // fails before any pass
+      // Throws before any pass if the name does not exist.
+      if (!term.name.empty() && term.name != "@") look_up(term.name, change);
       continue;
     }
     for (auto target = names.begin(); target != names.end(); ++target) {

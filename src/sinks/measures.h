@@ -1,10 +1,10 @@
-// The sink measures, computed from the row statistics of the attention kernel without an n x n matrix.
+// The measures of attention sinks, computed from the row statistics of the attention kernel without an n x n matrix.
 //
 //   sink ratio     weight on the first key, mean over samples, layers, heads and queries
-//   released mass  1 - sum of the weights, same mean
-//   density        weight on all other keys, same mean: 1 - sink ratio - released mass
+//   released mass  1 - sum of the weights, mean over samples, layers, heads and queries
+//   density        weight on all keys except the first: 1 - sink ratio - released mass
 //   alive fraction fraction of visible (query, key) pairs whose weight is above zero
-//   Sink_1^eps     fraction of (sample, layer, head) whose mean weight on the first key exceeds eps
+//   Sink_1^eps     fraction of (sample, layer, head) triples whose mean weight on the first key exceeds eps
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ struct ModelConfig;
 
 namespace lazy::sinks {
 
-// Explains the first four measures below tables.
+// Explains the first four measures; printed after tables.
 inline constexpr const char* kMeasureLegend =
     "sink ratio: mean weight on the first key; density: mean weight on all other keys; released mass: 1 minus sink "
     "ratio and density; alive fraction: share of visible pairs with a weight above zero\n";
@@ -40,8 +40,9 @@ class MeasureSum {
 
  private:
   Segments segments_;
-  std::vector<std::vector<double>> first_, released_, alive_;  // sums, indexed by [layer][head]
-  std::vector<double> pairs_;                                  // number of visible pairs, indexed by [layer]
+  // Sums over samples and queries, indexed by [layer][head].
+  std::vector<std::vector<double>> first_, released_, alive_;
+  std::vector<double> pairs_;  // number of visible pairs, indexed by [layer]
   double queries_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // Outliers of the residual stream and of the inputs of all matrix products, by layer. They determine the value range
-// that low precision has to represent. The computation is streamed: the activations of a probe point are read once, in
-// parts, and only values by position and by channel are stored.
+// that a low-precision format has to represent. The activations of a probe point are read only once and in parts; only
+// sums by position and by channel are stored.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -25,16 +25,17 @@ class Outliers {
 
   // Statistics of one layer at one probe point. Values are means over samples unless stated otherwise.
   struct Layer {
-    // Kurtosis of the channels at a position: fourth central moment divided by the squared variance, 3 for a Gaussian.
-    // Mean over positions.
+    // Kurtosis of the channels at a position (fourth central moment divided by the squared variance, 3 for a Gaussian),
+    // as the mean over positions.
     double kurtosis = 0, kurtosis_first = 0;  // all positions except the first; the first position
     double largest = 0;                       // maximum of |entry| over all samples
     double median = 0;                        // median of |entry|
     double ratio = 0;                         // largest entry divided by the median of the sample
-    // number of positions with an entry above kSpike medians; fraction of first positions that have one
+    // Number of positions with an entry above kSpike medians, and fraction of first positions with such an entry.
     double spikes = 0, spikes_first = 0;
-    int64_t dimension = 0;       // the channel that most often has the largest entry of a position
-    double dimension_share = 0;  // fraction of such positions, without first positions
+    int64_t dimension = 0;  // the channel that most often has the largest entry of a position
+    // Fraction of positions, without first positions, whose largest entry is in this channel.
+    double dimension_share = 0;
     // Up to kChannels channels with the largest root mean square over all positions. The values are relative to the
     // median channel.
     std::vector<std::pair<int64_t, double>> channels;

@@ -1,4 +1,4 @@
-// Explains the origin of a sink in models with learned positions and query biases, such as GPT-2.
+// Explains the origin of the attention sink in models with learned positions and query biases, such as GPT-2.
 //
 // The effective positional encoding EPE_i = p_i + MLP(p_i) is the output of the first layer for the position vector p_i
 // alone. The query bias b_Q adds gamma . x_j to the score of every query on key j, where gamma = W_k^T b_Q does not
@@ -10,8 +10,9 @@
 
 namespace lazy::sinks {
 
-// How EPE_i is computed: the MLP applied to p_i (literal), the MLP applied to the norm of p_i (normed), or the whole
-// first layer applied to a sequence that only contains p_i (block).
+// How the effective positional encoding EPE_i is computed: literal: the MLP is applied to the position vector p_i;
+// normed: the MLP is applied to the norm of p_i; block: the whole first layer is applied to a sequence that consists
+// only of p_i.
 enum class EffectivePositions { literal, normed, block };
 inline constexpr EffectivePositions kEffectivePositionVariants[] = {
     EffectivePositions::literal, EffectivePositions::normed, EffectivePositions::block};
@@ -19,7 +20,8 @@ const char* name(EffectivePositions variant);
 
 // Returns (positions, hidden_size) fp32. Throws Error for a model without learned positions or without an MLP.
 at::Tensor effective_positions(LanguageModel& model, EffectivePositions variant);
-at::Tensor position_vectors(LanguageModel& model);  // returns the vectors p in the same shape
+// Returns the position vectors p_i, in the shape of effective_positions.
+at::Tensor position_vectors(LanguageModel& model);
 
 // Throws Error unless queries have a bias and are neither rotated (RoPE) nor normalized. Otherwise the added term would
 // depend on the position or the norm of the query.
@@ -31,7 +33,7 @@ at::Tensor gamma_by_head(const LanguageModel& model, int64_t layer);
 // Returns Delta_j = gamma . x_j for the input of the attention of a layer: (..., hidden_size) -> (..., heads) float64.
 at::Tensor delta_by_head(const LanguageModel& model, int64_t layer, const at::Tensor& input);
 
-// Returns cos(b_Q, W_k v) over all heads at once for rows v of shape (n, hidden_size): (n) float64.
+// Returns cos(b_Q, W_k v), computed over all heads together, for rows v of shape (n, hidden_size): (n) float64.
 at::Tensor alignment(const LanguageModel& model, int64_t layer, const at::Tensor& rows);
 
 }  // namespace lazy::sinks

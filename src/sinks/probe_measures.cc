@@ -65,7 +65,7 @@ void WeightMeasures::measure(Layer& layer, const at::Tensor& q, const at::Tensor
                    entropy = at::zeros({q.size(0), q.size(2)}, wide), queries = at::zeros({q.size(0), q.size(2)}, wide);
   for (int64_t first = 0; first < length; first += block) {
     const int64_t end = std::min(first + block, length);
-    // These queries do not see later keys.
+    // The queries of this block do not see later keys.
     const at::Tensor weights =
         ops::normalized_weights(ops::attention_scores(q.slice(1, first, end), k.slice(1, 0, end), terms, first), terms);
     received.slice(2, 0, end) += received_by_keys(weights);
@@ -190,7 +190,7 @@ std::vector<MassiveActivations::OutlierStatistics> MassiveActivations::result() 
 HiddenSimilarity hidden_similarity(const at::Tensor& hidden) {
   const at::Tensor rows = hidden.to(at::kCPU, at::kDouble), unit = rows / rows.norm(2, {1}, true).clamp_min(1e-12);
   const auto n = static_cast<double>(rows.size(0));
-  // sum over all pairs, including the pairs of a position with itself
+  // sum over all pairs of positions, including the pairs of a position with itself
   const double all = unit.sum(0).square().sum().item<double>();
   at::Tensor p = at::linalg_svdvals(rows);
   p = p / p.sum();

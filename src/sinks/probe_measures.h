@@ -45,7 +45,7 @@ class WeightMeasures {
  private:
   struct Layer {
     at::Tensor alpha, over;       // (heads, length), sums over samples
-    at::Tensor entropy, queries;  // (heads), sums
+    at::Tensor entropy, queries;  // (heads), sums over samples
     int64_t samples = 0;
   };
   Layer& layer(const std::string& name);
@@ -62,8 +62,8 @@ class WeightMeasures {
 // Returns the layer index in the name of a probe point.
 int64_t layer_of(const std::string& name);
 
-// L2 norm and unbiased variance (over the entries of the vector) of every vector at one probe point of every layer.
-// Mean over samples for each position.
+// L2 norm and unbiased variance (over the entries of the vector) of every vector at one probe point of every layer, as
+// means over samples for each position.
 class VectorStatistics {
  public:
   // `place` is the part of the probe point name after "layers.N.", for example "residual" (hidden states),
@@ -82,17 +82,17 @@ class VectorStatistics {
   std::vector<int64_t> samples_;
 };
 
-// Massive activations (Sun et al. 2024): |a| > 100 and |a| > 1000 times the median |a| of the hidden state of the
-// layer.
+// Massive activations (Sun et al. 2024): entries a of the hidden state of a layer with |a| > 100 and with |a| > 1000
+// times the median |a|.
 class MassiveActivations {
  public:
   explicit MassiveActivations(int64_t layers, double least = 100, double times = 1000)
       : least_(least), times_(times), layers_(static_cast<size_t>(layers) + 1) {}
   void attach(ActivationHooks& probes);
   struct OutlierStatistics {
-    double largest = 0;                                    // max |a| over samples
-    double median = 0;                                     // mean over samples of the median |a|
-    double count = 0;                                      // massive entries per sample
+    double largest = 0;                                    // maximum of |a| over samples
+    double median = 0;                                     // median of |a|, mean over samples
+    double count = 0;                                      // number of massive entries per sample
     int64_t position = 0, dimension = 0;                   // 0-based position and dimension of the largest entry
     std::map<int64_t, int64_t> by_dimension, by_position;  // number of massive entries over all samples
     int64_t samples = 0;
@@ -113,11 +113,11 @@ struct HiddenSimilarity {
 };
 HiddenSimilarity hidden_similarity(const at::Tensor& hidden);  // (positions, dim)
 
-// Representational collapse: the similarity before each layer, after the last layer and after the last norm, for each
-// sample.
+// Representational collapse: the similarity of hidden states before each layer, after the last layer and after the last
+// norm, for each sample.
 class Collapse {
  public:
-  // Singular values are expensive, so only the first `most` samples are measured.
+  // Singular values are expensive to compute, so only the first `most` samples are measured.
   explicit Collapse(int64_t layers, size_t most = 16) : most_(most), places_(static_cast<size_t>(layers) + 2) {}
   void attach(ActivationHooks& probes);
   const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }  // indexed by [place][sample]
@@ -127,13 +127,13 @@ class Collapse {
   std::vector<std::vector<HiddenSimilarity>> places_;
 };
 
-// The results of the measures in kFurtherMeasures.
+// The results of the additional measures that kFurtherMeasures lists.
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
-  std::map<std::string, VectorStatistics::Result> vectors;  // by probe point
+  std::map<std::string, VectorStatistics::Result> vectors;  // key: probe point
   std::vector<MassiveActivations::OutlierStatistics> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
-  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // by probe point
+  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // key: probe point
   std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
 };
 

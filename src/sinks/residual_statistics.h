@@ -1,5 +1,5 @@
-// Kurtosis and largest entries of the residual stream by layer. The first position is reported separately, because a
-// sink has its massive activations there.
+// Kurtosis and largest entries of the residual stream by layer. The first position is reported separately, because an
+// attention sink has its massive activations there.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,12 +14,12 @@ class ResidualStatistics {
   explicit ResidualStatistics(int64_t layers) : places_(static_cast<size_t>(layers) + 1) {}
   void attach(ActivationHooks& probes);
 
-  // Means over positions and samples. `largest` is the maximum over them.
+  // Means over positions and samples. Exception: `largest` is the maximum over positions and samples.
   struct ResidualMoments {
-    // of the entries at a position: fourth central moment divided by the squared variance, 3 for a Gaussian
+    // Kurtosis of the entries at a position: fourth central moment divided by the squared variance, 3 for a Gaussian.
     double kurtosis = 0;
     double rms = 0;      // root mean square of the entries at a position
-    double largest = 0;  // |entry|
+    double largest = 0;  // maximum of |entry|
     double positions = 0;
   };
   struct PositionStatistics {

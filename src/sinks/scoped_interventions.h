@@ -30,14 +30,15 @@ class ScopedWeightEdits {
 
 // Applies interventions to a model for the lifetime of this object. Weights are edited immediately and restored by the
 // destructor. Activations are replaced in passes that use probes() or a copy of it. Throws Error if the target of an
-// intervention does not exist in the model or if its index or value does not fit. The Error names the intervention.
+// intervention does not exist in the model or if its index or value does not fit. Errors name the intervention.
 class ScopedInterventions {
  public:
   ScopedInterventions(LanguageModel& model, const Interventions& interventions);
   ScopedInterventions(const ScopedInterventions&) = delete;
   ScopedInterventions& operator=(const ScopedInterventions&) = delete;
   const ActivationHooks& probes() const { return probes_; }
-  // Returns whether a value is read from an activation of the same pass. In that case batches must run one at a time.
+  // Returns whether a value of an intervention is read from an activation of the same pass. Batches must then run one
+  // at a time.
   bool reads_activations() const { return !seen_.empty(); }
 
  private:

@@ -104,7 +104,7 @@ void TensorIndex::put(const at::Tensor& tensor, const at::Tensor& values, int64_
 }
 
 NamedPart parse_part(const std::string& text, const std::string& where) {
-  // If the bracket belongs to a pattern such as layers.[2-5].mlp, more of the name follows it.
+  // A bracket that is part of a pattern, such as layers.[2-5].mlp, is followed by more of the name.
   const size_t open = text.rfind('[');
   if (text.empty() || text.back() != ']' || open == std::string::npos) return {text, {}};
   return {text.substr(0, open), TensorIndex::parse(text.substr(open + 1, text.size() - open - 2), where)};

@@ -11,7 +11,7 @@ namespace lazy::sinks {
 
 struct TextSource {
   std::string name;          // file or corpus name, for messages
-  std::vector<int32_t> ids;  // without BOS
+  std::vector<int32_t> ids;  // token ids of the text, without BOS
   std::string prose;         // text for the attention maps
 };
 

@@ -1,4 +1,4 @@
-// The sink ratio of uniform attention rows, the baseline for a measured sink ratio.
+// The sink ratio of uniform attention rows (rows with equal scores), which is the baseline for a measured sink ratio.
 //
 // The sink ratio is the mean over queries i = 1, ..., T (including the first) of the weight on the first key. A row
 // with equal scores has softmax weights 1 / i. Its weight on the first key is:
@@ -27,24 +27,25 @@ double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, 
 // because later queries then do not see the first key.
 HeadMatrix uniform_sink_ratios(const LanguageModel& model, int64_t length);
 
-// Computes the ratios of uniform rows for passes of one length, for every normalizer.
+// Computes the sink ratios of uniform attention rows for passes of one length, for every normalizer.
 class UniformRows {
  public:
   explicit UniformRows(const LanguageModel& model) : model_(model) {}
-  // Returns false for models with a sliding window or segments, because later queries then do not see the first key.
+  // Returns false for models with a sliding window or segments, because later queries do not see the first key in these
+  // models.
   static bool serves(const ModelConfig& config);
   // `stats` is ForwardResult::stats of a pass without a cache: for each layer a tensor (3, batch, heads, length).
   void add(const std::vector<at::Tensor>& stats);
   // Returns the ratio for every layer and head, using the offsets of the model. Throws Error if nothing was added.
   HeadMatrix result() const;
-  // Returns the baseline that a reported sink ratio is compared with: the mean of result(), or 0 for an offset tau / i,
-  // because its initial value tau = -1 removes all weight from a uniform row.
+  // Returns the baseline with which a reported sink ratio is compared. It is 0 for an offset tau / i, because the
+  // initial value tau = -1 removes all weight from a uniform row. Otherwise it is the mean of result().
   double stated() const;
 
  private:
   const LanguageModel& model_;
   int64_t length_ = 0, samples_ = 0;
-  HeadMatrix even_;  // sums over samples of the mean of w_i / i
+  HeadMatrix even_;  // sums over samples of the mean of w_i / i, where w_i is the total weight of row i
 };
 
 }  // namespace lazy::sinks

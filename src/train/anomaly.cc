@@ -74,7 +74,7 @@ AnomalyDecision check_anomaly(const AnomalyOptions& options, AnomalyState& state
     const bool at_loss = !std::isfinite(loss);
     decision.action = options.on_nan;
     decision.problem = fmt::format("{} is {}", at_loss ? "the loss" : "the gradient norm",
-                                   std::abs(at_loss ? loss : gradient_norm));  // Prints NaN without a sign.
+                                   std::abs(at_loss ? loss : gradient_norm));  // abs: print NaN without a sign
   } else {
     decision.problem = describe_spike(options, state.losses, loss, "the loss");
     if (decision.problem.empty())

@@ -18,7 +18,8 @@ struct AnomalyOptions {
   AnomalyAction on_nan = AnomalyAction::stop, on_spike = AnomalyAction::stop;
   double spike_factor = 0;  // A value above the running median times spike_factor is a spike. 0 disables the detection.
   int64_t spike_window = 100;  // The running median covers this number of steps.
-  int64_t max_skips = 10;      // Maximum number of consecutive skipped steps; one more stops the run.
+  // Maximum number of consecutive skipped steps. If one more step would be skipped, the run stops.
+  int64_t max_skips = 10;
   int64_t max_roll_backs = 3;  // Maximum number of roll backs in the whole run.
 
   static AnomalyOptions from_config(Config& config);
@@ -35,8 +36,9 @@ AnomalyState anomaly_state_from_json(const nlohmann::ordered_json& json);  // Th
 
 struct AnomalyDecision {
   AnomalyAction action = AnomalyAction::none;
-  std::string problem;  // For example "the loss is nan".
-  std::string limit;    // Names the exhausted limit if a skip or roll back became a stop; otherwise "".
+  std::string problem;  // description of the problem, for example "the loss is nan"
+  // If a limit was reached, so that a skip or roll back was replaced by a stop: the name of the limit. Otherwise "".
+  std::string limit;
 };
 
 // Decides what to do about a step before its weights are updated, and updates `state`. A normal step is appended to the

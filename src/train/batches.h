@@ -22,8 +22,9 @@ Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, 
 
 class Batches {
  public:
-  // Reads from sequence `first` on and prefetches at most `prefetch` batches. It returns every `nth` micro-batch of the
-  // stream, where `nth` is the number of ranks. `sequences` must outlive this object. `pinned`: allocate pinned memory.
+  // Reads from sequence `first` on and prefetches at most `prefetch` batches. Only every `nth` micro-batch of the
+  // stream is read, where `nth` is the number of ranks. `sequences` must outlive this object. `pinned`: allocate pinned
+  // memory.
   Batches(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t prefetch,
           int64_t nth = 1, bool pinned = false);
   Batch next() { return ahead_.next().value(); }  // Rethrows exceptions of the background thread.

@@ -98,7 +98,7 @@ TrainState state_from_json(const Json& json, const std::string& file) {
   state.tokens = field<int64_t>(json, "tokens", file);
   state.seconds = field<double>(json, "seconds", file);
   if (json.contains("offset_shift")) state.offset_shift = field<double>(json, "offset_shift", file);
-  if (json.contains("faults")) {  // absent in older checkpoints
+  if (json.contains("faults")) {  // older checkpoints do not have this key
     try {
       state.anomalies = anomaly_state_from_json(json["faults"]);
     } catch (const Json::exception&) {

@@ -19,8 +19,8 @@ namespace lazy::train {
 
 // The state that a resumed run needs in addition to the weights and the optimizer state.
 struct TrainState {
-  int64_t step = 0;       // training sequences consumed so far: the position in the data stream
-  int64_t sequences = 0;  // training sequences consumed: the position in the data
+  int64_t step = 0;       // number of training steps taken
+  int64_t sequences = 0;  // number of training sequences consumed, which is the position in the data stream
   int64_t tokens = 0;
   double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets
   double seconds = 0;               // training time since the run first started, without pauses
@@ -37,9 +37,9 @@ class CheckpointStore {
   // removed (0: no such exception).
   CheckpointStore(std::filesystem::path directory, int64_t keep_last, int64_t keep_every = 0);
 
-  // Writes a checkpoint and then removes old checkpoints that exceed keep_last. `write_files` writes its files into the
-  // given folder. On RunError, for example on a full disk, the incomplete checkpoint is removed and older ones are
-  // intact.
+  // Writes a checkpoint and then removes old checkpoints that exceed keep_last. `write_files` must write the
+  // checkpoint's files into the given folder. On RunError, for example on a full disk, the incomplete checkpoint is
+  // removed; older checkpoints are not affected.
   std::filesystem::path save(const TrainState& state,
                              const std::function<void(const std::filesystem::path&)>& write_files);
 
@@ -71,11 +71,11 @@ class CheckpointStore {
   int64_t keep_last_, keep_every_;
 };
 
-// Reads state.json and verifies the checksum of every listed file. The Error names the file and the mismatch.
+// Reads state.json and verifies the checksum of every listed file. Errors name the file and the mismatch.
 TrainState verify_checkpoint(const std::filesystem::path& checkpoint);
 
-// Writes checkpoints asynchronously on a background thread, at most one at a time. Exceptions of a write are rethrown
-// in the training thread.
+// Writes checkpoints asynchronously on a background thread, at most one at a time. If a write throws an exception, the
+// exception is rethrown in the training thread.
 
 class CheckpointWriter {
  public:

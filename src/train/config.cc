@@ -80,7 +80,8 @@ void read_training(Config& config, const fs::path& path, TrainConfig& c) {
   const std::string output = training.string("output", "");
   c.output = output.empty() ? fs::absolute(fs::path("runs") / name) : training.resolved("output", output);
   c.name = training.string("name", c.output.filename().string());
-  c.steps = training.integer("steps", std::numeric_limits<int32_t>::max(), 1);  // checked by require()
+  // The default is never used, because require() checks that the key exists.
+  c.steps = training.integer("steps", std::numeric_limits<int32_t>::max(), 1);
   c.minutes = training.number("minutes", 0, 0);
   if (c.from.empty()) {
     c.seq_len = training.integer("seq_len", c.model.max_length, 2);
@@ -226,8 +227,8 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"training.steps", steps},
       {"training.seq_len", seq_len},
       {"training.batch_size", batch_size},
-      // The sum over all ranks. A run with the same number of tokens per step on a different number of ranks is the
-      // same run.
+      // This product is the number of micro-batches over all ranks. A run with the same number of tokens per step on a
+      // different number of ranks is treated as the same run.
       {"training.gradient_accumulation_steps", ranks * accumulation},
       {"training.max_norm", max_norm},
       {"training.seed", seed},

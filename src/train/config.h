@@ -54,7 +54,7 @@ struct TrainConfig {
   std::string global_batch_where;           // file and line of global_batch_tokens, for error messages
   int64_t ranks = 1;                        // set by set_ranks()
   std::string data_parallel = "replicate";  // or "zero2", "full_shard" (distributed/sharding.h)
-  double communication_timeout = 600;       // seconds
+  double communication_timeout = 600;       // timeout in seconds
   double max_norm = 1.0;                    // 0: no clipping
   uint64_t seed = 42;
   std::string dtype = "auto";   // resolved: "fp32" or "bf16"
@@ -65,7 +65,7 @@ struct TrainConfig {
   // what the backward pass recomputes: "none", "mlp", "attention" or "full"
   std::string activation_checkpointing = "none";
 
-  AnomalyOptions anomalies;  // on_nan, on_spike, ...
+  AnomalyOptions anomalies;  // the keys on_nan, on_spike and their limits
 
   // [validation]
   int64_t validation_every = 250;  // interval in steps; 0: never
@@ -86,7 +86,7 @@ struct TrainConfig {
   double peak_tflops = 0;            // peak of one device, used for MFU; 0: unknown
   std::vector<int64_t> trace_steps;  // steps for which a Chrome trace is written
 
-  // The resolved configuration as TOML, with absolute paths.
+  // The complete configuration after defaults and overrides have been applied, as TOML with absolute paths.
   std::string toml;
 
   int64_t tokens_per_step() const { return ranks * accumulation * batch_size * seq_len; }
@@ -98,7 +98,7 @@ struct TrainConfig {
   // in a file is relative to that file; a relative path in an override is relative to the working directory.
   static TrainConfig load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
 
-  // The settings that determine the results of a run, by key. When a run resumes, its settings are compared with those
+  // The settings that determine the results of a run, by key. When a run resumes, they are compared with the settings
   // in the checkpoint.
   nlohmann::ordered_json settings() const;
 };

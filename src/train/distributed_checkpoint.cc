@@ -72,7 +72,7 @@ void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int
     error = std::current_exception();
     why = e.what();
   }
-  // The other ranks may still wait for the creation of the folder or for its rename.
+  // The remaining ranks may still wait for the creation of the folder or for its rename.
   if (!folder_made || all_written) barrier(why);
   if (error) std::rethrow_exception(error);
 }
@@ -88,10 +88,10 @@ bool is_shared_folder(const fs::path& folder, distributed::Communicator& communi
   const fs::path probe = folder / name;
   const auto file_of = [&](int rank) { return probe / fmt::format("rank-{}", rank); };
   if (communicator.is_rank0()) fs::create_directory(probe, error);
-  communicator.sum({0});  // barrier: the folder exists
+  communicator.sum({0});  // barrier: wait until the folder exists
   if (!communicator.is_rank0() && fs::is_directory(probe, error))
     std::ofstream(file_of(communicator.rank())) << "seen\n";
-  communicator.sum({0});  // barrier: the files exist
+  communicator.sum({0});  // barrier: wait until the files exist
   bool all = true;
   if (communicator.is_rank0()) {
     for (int rank = 1; rank < communicator.size(); ++rank) all &= fs::exists(file_of(rank), error);

@@ -41,8 +41,8 @@ struct StepMemory {
   int64_t saved = 0, transient = 0;
 };
 
-// Runs one layer stack with batch sizes 2 and 3. Batch size 1 is not used because it sometimes avoids a copy that
-// larger batch sizes need.
+// Runs a training step of a stack of layers with batch sizes 2 and 3. Batch size 1 is not used because it sometimes
+// avoids a copy that larger batch sizes need.
 std::array<StepMemory, 2> steps(ModelConfig config, int64_t layers, int64_t length, bool bf16) {
   config.num_layers = layers;
   LanguageModel model(config, 1);
@@ -59,7 +59,7 @@ std::array<StepMemory, 2> steps(ModelConfig config, int64_t layers, int64_t leng
     out.transient = counter->peak - before - out.saved;
     return out;
   };
-  step(2);  // The first call allocates tables and gradients.
+  step(2);  // The first call also allocates tables and gradients, so its result is not used.
   return {step(2), step(3)};
 }
 
@@ -121,16 +121,16 @@ struct ModelSizes {
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
 // Bytes that attention saves in one layer for the backward pass: rotated q and k, v, the output, alive_sum
-// (lazy/attention.h), the gates and the gated output. On a CPU also the joint QKV projection, because v is a view of
-// it. With fp8 also the quantized inputs of both matrix products.
+// (lazy/attention.h), the gates and the gated output. A CPU also saves the joint QKV projection, because v is a view of
+// it. With fp8, the quantized inputs of both matrix products are also saved.
 int64_t attention_bytes(const ModelSizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys, outputs = s.alive_sum ? 2 : 1;
   return s.tokens * ((projection + (s.queries + s.keys) + outputs * s.queries + s.gated) * s.element +
                      (s.fp8 ? s.width + s.queries : 0));
 }
 int64_t log_sum_bytes(const ModelSizes& s) { return s.tokens * s.heads * kFloat; }
-// Bytes that the MLP saves: gate and up, and on a CPU also their product. With fp8 also the inputs of both matrix
-// products.
+// Bytes that the MLP saves for the backward pass: gate and up, and on a CPU also their product. With fp8, the inputs of
+// both matrix products are also saved.
 int64_t mlp_bytes(const ModelSizes& s) {
   if (s.fp8) return s.tokens * (2 * s.inner * s.element + s.width + s.inner);
   return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
@@ -141,14 +141,14 @@ int64_t norm_bytes(const ModelSizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stre
 // Number of saved layer inputs. Each layer has two inputs, the branch and the residual, except that the first layer has
 // no residual. Without an MLP, the residual of the second layer is the input of the first layer.
 int64_t streams(const ModelSizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
-// the loss function also saves the normalized hidden states
+// The loss function also saves the normalized hidden states.
 int64_t final_norm_bytes(const ModelSizes& s) { return 2 * stream_bytes(s); }
 
 int64_t bytes(double a_token, const ModelSizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
 
 // Memory of a layer with a mixer other than attention: what it saves in addition to norms, residuals and MLP, and what
-// its backward pass allocates. The values are measured on a CPU and the CPU sizes of norms, residuals and MLP are
-// subtracted. The GPU kernels of the recurrences do not save more than the measured amount.
+// its backward pass allocates. The values are measured on a CPU, and the known CPU sizes of norms, residuals and MLP
+// are subtracted. The GPU kernels of the recurrences do not save more than the measured amount.
 struct OtherMixer {
   explicit OtherMixer(const MemoryQuery& q) {
     if (q.model.all_attention()) return;
@@ -179,7 +179,8 @@ std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
   const int64_t all = s.parameters * kFloat;
   int64_t gradients = all;
   if (full) gradients = share(all, q.ranks);
-  // Micro-batches accumulate into unsharded gradients. The reduced shard of each bucket needs additional memory.
+  // Micro-batches accumulate into unsharded gradients. In addition, each rank stores its shard of the reduced
+  // gradients.
   if (zero2) gradients = all + share(all, q.ranks);
   const int64_t head = s.vocabulary * s.width, two_layers = std::min<int64_t>(2, s.layers) * s.layer_matrices;
   std::vector<MemoryPart> parts{{"weights, fp32", full ? share(all, q.ranks) : all},
@@ -201,8 +202,9 @@ std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
 int64_t product_weights(const ModelConfig& model) {
   int64_t sum = 0;
   for (const ParameterShape& p : parameter_shapes(model)) {
-    // Two kinds of weights are used in fp32 and do not count: the projections of MAC layers (all segments except the
-    // last one read the fp32 weights) and the projections of relative position encodings.
+    // Two kinds of weights are used in fp32 and therefore need no copy in the compute dtype: the projections of MAC
+    // layers (all segments except the last one read the fp32 weights) and the projections of relative position
+    // encodings.
     const bool apart = p.name.ends_with(".r_proj.weight") ||
                        (model.mixer.type == MixerType::titans_mac && p.name.find(".memory.") != std::string::npos) ||
                        (model.mixer.type == MixerType::titans_mac && is_own_attention(model, p.name));
@@ -243,9 +245,9 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   const int64_t logits =
       // fp32 log-probability and one byte "correct" per token
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);
-  // attention: gradients of q, k and v (fp32 while dQ accumulates) and of the output. mlp: gradients of gate, up and
-  // their product, which a GPU recomputes. With fp8 each gradient of a matrix product exists twice more, quantized by
-  // rows and transposed.
+  // attention: gradients of q, k and v (in fp32 while dQ accumulates) and of the output. mlp: gradients of gate, of up
+  // and of their product, which a GPU recomputes. With fp8, each gradient of a matrix product has two additional
+  // quantized copies, by rows and transposed.
   const OtherMixer other(q);
   const int64_t attention =
       s.attending == 0

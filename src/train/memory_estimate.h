@@ -30,16 +30,17 @@ struct MemoryPart {
 // activations. The rounding of the allocator and the CUDA context are not included.
 std::vector<MemoryPart> state_parts(const MemoryQuery& query);
 std::vector<MemoryPart> activation_parts(const MemoryQuery& query);
-// Short-lived buffers. Only the largest of them counts toward the peak.
+// Short-lived buffers. Only the largest of them contributes to the peak.
 std::vector<MemoryPart> transient_parts(const MemoryQuery& query);
 // Sum of the training state, the activations and the largest transient part.
 int64_t peak_bytes(const MemoryQuery& query);
 
-// Number of weights in the matrix products of all layers. Under full sharding they are gathered in the compute dtype.
+// Number of weights in the matrix products of all layers. Under full sharding, these weights are gathered in the
+// compute dtype.
 int64_t product_weights(const ModelConfig& model);
 
-// Memory that a layer with a mixer other than attention saves for the backward pass. It is measured rather than derived
-// for each mixer: one layer runs on a short sequence on the CPU, and its allocations are counted.
+// Memory that a layer with a mixer other than attention saves for the backward pass. It is not derived for each mixer
+// but measured: one layer runs on a short sequence on the CPU, and its allocations are counted.
 struct MixerMemory {
   double per_token = 0;  // Bytes per token and layer that the forward pass saves, including norms, residuals and MLP.
   double per_layer = 0;  // Bytes per layer that do not depend on the number of tokens: concatenated weights.

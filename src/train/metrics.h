@@ -12,7 +12,7 @@
 
 namespace lazy::train {
 
-using Scalars = std::vector<std::pair<std::string, double>>;  // written in this order
+using Scalars = std::vector<std::pair<std::string, double>>;  // names and values, which are written in this order
 
 class MetricsLog {
  public:
@@ -28,7 +28,7 @@ class MetricsLog {
   std::unique_ptr<EventWriter> events_;
 };
 
-// Returns the lines of a log up to `step`. Stops at the first line that is not a complete JSON object.
+// Returns the lines of a log up to training step `step`. Stops at the first line that is not a complete JSON object.
 std::string log_up_to(const std::string& log, int64_t step);
 
 }  // namespace lazy::train

@@ -24,7 +24,7 @@ class AdamW {
   AdamW(const Parameters& parameters, const AdamWOptions& options,
         const std::function<bool(const std::string&)>& decays = {});
 
-  // Global L2 norm of the gradients. A missing gradient counts as zero.
+  // Returns the global L2 norm of the gradients. A missing gradient is treated as zero.
   double gradient_norm() const;
   // Performs one update with the gradients scaled by min(1, max_norm / norm), then calls zero_grad(). max_norm 0
   // disables clipping.
@@ -34,7 +34,7 @@ class AdamW {
 
   // Returns the tensors exp_avg.NAME and exp_avg_sq.NAME of every parameter, and the step count.
   Parameters state() const;
-  // Loads the tensors of state(). The Error names a missing or unexpected tensor, or one with a wrong shape or dtype.
+  // Loads the tensors of state(). Errors name the tensor that is missing, is unexpected, or has a wrong shape or dtype.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& file);
 
  private:

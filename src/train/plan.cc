@@ -120,8 +120,8 @@ Json data_plan(const TrainConfig& config, const Sequences* sequences) {
   return out;
 }
 
-// The largest batch size up to the configured one with which the GPUs divide the global batch; the configured one if
-// there is none.
+// Returns the largest batch size, up to the configured one, with which the GPUs divide the global batch evenly, or the
+// configured batch size if no such size exists.
 int64_t batch_that_divides(const TrainConfig& config, int64_t gpus) {
   for (int64_t batch = config.batch_size; batch > 0 && config.global_batch_tokens > 0; --batch) {
     if (config.global_batch_tokens % (gpus * batch * config.seq_len) == 0) return batch;

@@ -63,7 +63,7 @@ Scalars of_process() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   Scalars out;
-  append(out, "memory/max_reserved", 1024.0 * static_cast<double>(usage.ru_maxrss),  // Linux reports KiB.
+  append(out, "memory/max_reserved", 1024.0 * static_cast<double>(usage.ru_maxrss),  // on Linux, ru_maxrss is in KiB
          static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE)));
   return out;
 }

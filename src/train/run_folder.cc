@@ -28,13 +28,14 @@ void make_folder(const fs::path& path) {
   if (error) fail_run("train", "{}: {}", path.string(), error.message());
 }
 
-// The operating system releases the lock when the process ends for any reason.
+// Locks the folder of a run. The operating system releases the lock when the process ends for any reason.
 int lock_folder(const fs::path& run) {
   const fs::path path = run / ".lock";
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) fail_run("train", "{}: {}", path.string(), std::strerror(errno));
   int error = 0;
-  for (int attempt = 0; attempt < 10; ++attempt) {  // `lazy report` briefly takes the lock to test it
+  // Several attempts, because `lazy report` briefly takes the lock to test it.
+  for (int attempt = 0; attempt < 10; ++attempt) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
     error = errno;
     if (error != EWOULDBLOCK) break;

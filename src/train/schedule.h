@@ -22,14 +22,14 @@ struct Schedule {
   // The decay function f maps the fraction x of the steps after the warm-up to a fraction of the range between the
   // minimum and the peak, with f(0) = 1 and f(1) = 0. The formulas are in schedule.cc.
   struct Decay {
-    std::string name;  // Name with parameters. A resumed run compares it with its checkpoint.
+    std::string name;  // name with parameters; when a run resumes, it is compared with the name in the checkpoint
     std::function<double(double)> factor;
     static const Decay cosine, linear;
     bool operator==(const Decay& other) const { return name == other.name; }
   };
-  double peak = 4e-4;        // lr
-  int64_t warmup_steps = 0;  // w, 0 <= w <= steps
-  int64_t steps = 1;         // T
+  double peak = 4e-4;        // lr in the formulas
+  int64_t warmup_steps = 0;  // w in the formulas; 0 <= w <= steps
+  int64_t steps = 1;         // T in the formulas
   double min_factor = 0.1;   // m: fraction of the peak rate at t = T
   Decay decay = Decay::cosine;
 
@@ -54,9 +54,9 @@ struct OffsetSchedule {
 
   static OffsetSchedule from_config(Config& config);
   // Returns the shift after `steps_taken` of `run_steps` steps; `before` is the shift one step earlier. The remaining
-  // distance to `to` is spread evenly over the remaining steps. The offsets therefore do not jump if the number of
-  // steps changes (training.minutes) or if a run resumes with a different schedule. Without a schedule the shift does
-  // not change.
+  // distance to `to` is spread evenly over the remaining steps. Therefore the offsets do not jump if the number of
+  // steps changes (training.minutes) or if a run resumes with a different schedule. Without a schedule, `before` is
+  // returned.
   double shift(double before, int64_t steps_taken, int64_t run_steps) const;
 };
 

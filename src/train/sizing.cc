@@ -20,18 +20,19 @@ namespace {
 
 constexpr int64_t kShortest = 32, kLongest = 4096;  // limits of the sequence length in tokens
 constexpr double kRateFromPretrained = 3e-4;
-// desired number of steps per run: with fewer, larger steps a model learns less from the same tokens
+// Desired number of steps per run. With fewer and larger steps, a model learns less from the same number of tokens.
 constexpr int64_t kStepsWanted = 2000;
 constexpr int64_t kMaxStepTokens = 1 << 19;
 constexpr int64_t kMinStepTokens = 1 << 10,
                   kMinGpuStepTokens = 1 << 14;  // smaller steps are dominated by fixed costs
 constexpr int64_t kMinSteps = 200;
 constexpr int64_t kValidations = 10;
-constexpr double kValidationShare = 0.05;  // share of the time of the training steps
-constexpr double kForwardShare = 1.0 / 3;  // share of a training step
-// Duration of one speed measurement in seconds: this share of the requested training time, within these limits.
+constexpr double kValidationShare = 0.05;  // time of validation relative to the time of the training steps
+constexpr double kForwardShare = 1.0 / 3;  // time of a forward pass relative to the time of a training step
+// Duration of one speed measurement in seconds: the fraction kMeasureShare of the requested training time, limited to
+// the range from kMinMeasure to kMaxMeasure.
 constexpr double kMeasureShare = 1.0 / 60, kMinMeasure = 0.5, kMaxMeasure = 20;
-// assumed speedup of shapes that have not been measured, relative to the FLOP/s of the last measured shape
+// Assumed speedup of model shapes that have not been measured, relative to the FLOP/s of the last measured shape.
 constexpr double kHoped = 2;
 constexpr double kFirstFlops = 5e9;  // initial guess in FLOP/s for the first measurement: one slow core
 
@@ -66,7 +67,8 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   const double in_time = usable_seconds(r) * tokens_per_second;
   size.limited_by_text = in_time > most_tokens(r);
   const double tokens = std::min(in_time, most_tokens(r));
-  // Long contexts only help after a model has learned short ones, and the cost of attention grows quadratically.
+  // Long contexts are only useful after a model has learned short contexts, and the cost of attention grows
+  // quadratically.
   const int64_t longest = std::min(r.validation_tokens / kMinSequences, r.train_tokens / kMinSequences);
   size.seq_len = r.model ? std::min(r.model->max_length, kMaxSequenceFromModel)
                          : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);
@@ -199,7 +201,7 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
 }
 
 int64_t tokenizer_pieces(int64_t text_bytes) {
-  // A token represents about four bytes and should occur about one hundred times.
+  // A token represents about four bytes and should occur about one hundred times in the text.
   constexpr int64_t kBytes = 400, kLeast = 1024, kMost = 32768;
   const int64_t pieces = text_bytes / kBytes;
   if (pieces < kLeast) return 0;

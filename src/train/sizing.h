@@ -21,14 +21,14 @@ struct SizingRequest {
   std::optional<ModelConfig> model;  // pretrained model to continue from; its shape is the only candidate
 };
 
-// A candidate model shape.
+// A candidate for the shape (width, number of layers and heads) of the model.
 struct CandidateShape {
   int64_t hidden_size = 0, layers = 0, heads = 0, intermediate_size = 0;
 };
 const std::vector<CandidateShape>& shape_ladder();  // candidate shapes in ascending order of size
 
 struct RunSize {
-  CandidateShape shape;  // empty for a pretrained model
+  CandidateShape shape;  // not set for a pretrained model
   bool tied = true;
   int64_t parameters = 0, layer_parameters = 0;  // number of all parameters; number of parameters of the layers
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
@@ -37,8 +37,8 @@ struct RunSize {
   double tokens_per_second = 0;  // measured
   double seconds = 0;            // expected duration, including startup, validation and a reserve
   double passes = 0;             // number of passes over the training tokens
-  int64_t memory = 0;            // expected bytes
-  bool limited_by_text = false;  // the run is limited by the number of passes over the text, not by time
+  int64_t memory = 0;            // expected memory in bytes
+  bool limited_by_text = false;  // true if the run is limited by the number of passes over the text and not by time
 
   int64_t step_tokens() const { return seq_len * batch_size * accumulation; }
 };
@@ -51,14 +51,14 @@ ModelConfig model_of(const RunSize& size, const SizingRequest& request);
 // takes about `seconds`; `guess` is the expected speed.
 using MeasureSpeed = std::function<double(const RunSize& size, double guess, double seconds)>;
 
-// Chooses the shape with the lowest expected loss: a larger model learns more from each token, a smaller model
+// Chooses the shape with the lowest expected loss. A larger model learns more from each token, but a smaller model
 // processes more tokens in the given time. Only the speeds of promising shapes are measured. Throws Error if the text
 // is too small or if no shape fits in memory.
 RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
 inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from an existing model
 inline constexpr int64_t kMinSequences = 8;             // minimum number of sequences in each split
-inline constexpr double kMaxPasses = 4;  // additional passes over a text help less and less (arXiv:2305.16264)
+inline constexpr double kMaxPasses = 4;  // further passes over a text help less and less (arXiv:2305.16264)
 // share of the time limit for training steps; the rest is startup, validation and checkpoints
 inline constexpr double kStepsShare = 0.9;
 

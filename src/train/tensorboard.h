@@ -30,7 +30,7 @@ class AppendFile {
 
 // CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord files. The crc32 of zlib uses a different polynomial.
 uint32_t crc32c(std::string_view data);
-// The rotated CRC with offset that TFRecord stores.
+// Returns the CRC in the form that TFRecord stores: rotated, and with a constant added.
 uint32_t masked_crc32c(std::string_view data);
 
 class EventWriter {

@@ -16,7 +16,7 @@ double flops_per_token(const ModelConfig& config, int64_t sequence_length) {
   const double multiplied = static_cast<double>(count.untied - config.vocab_size * config.hidden_size);
   const int64_t keys =
       config.attention.window > 0 ? std::min(config.attention.window, sequence_length) : sequence_length;
-  // Query t of a sequence attends to min(t, keys) keys. This is the mean over the sequence.
+  // Query t of a sequence attends to min(t, keys) keys. `seen` is the mean over the sequence.
   const double seen = static_cast<double>(keys) - static_cast<double>(keys) * static_cast<double>(keys - 1) /
                                                       (2.0 * static_cast<double>(sequence_length));
   const int64_t mixing =
@@ -37,7 +37,7 @@ struct ThroughputMeasurement {
   double tokens_per_second = 0;
   std::optional<double> mfu;  // absent if the peak FLOP/s of the device is unknown, as on a CPU
   int64_t batch = 0, seq_len = 0;
-  int64_t parameters = 0;  // 0: not given
+  int64_t parameters = 0;  // number of model parameters; 0: not given
   std::optional<int64_t> peak_memory;
 };
 
@@ -77,8 +77,8 @@ std::vector<ThroughputMeasurement> read_all(const std::filesystem::path& path) {
   return out;
 }
 
-// Distance between a measurement and the configuration. A different model has the largest weight, then a different
-// activation checkpointing mode, then sequence length and batch size.
+// Distance between a measurement and the configuration, for choosing the nearest measurement. A different model has the
+// largest weight, then a different activation checkpointing mode, then the sequence length and the batch size.
 double distance(const TrainConfig& config, const ThroughputMeasurement& m) {
   const auto ratio = [](int64_t a, int64_t b) {
     return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));

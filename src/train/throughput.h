@@ -11,10 +11,10 @@
 namespace lazy::train {
 
 // Floating-point operations per token in the forward and backward pass, for L layers, sequence length T and H heads of
-// dimension d. Each weight of a matrix product counts 6; the embedding table is excluded because it is a lookup, and
-// the output head is included, tied or not. The causal attention scores and weighted sums count 6 L T H d (12 L T H d
-// without a causal mask). A layer with a recurrent state of H matrices (K, V) counts 12 H K V for its update and
-// read-out. Recomputation does not count, because this measures useful work.
+// dimension d. Each weight of a matrix product contributes 6; the embedding table is excluded because it is a lookup,
+// and the output head is included, tied or not. The scores and weighted sums of causal attention contribute 6 L T H d
+// (12 L T H d without a causal mask). A layer with a recurrent state of H matrices (K, V) contributes 12 H K V for its
+// update and read-out. Recomputation is not included, because the number measures useful work.
 double flops_per_token(const ModelConfig& config, int64_t sequence_length);
 
 struct SpeedSource {
@@ -33,8 +33,8 @@ struct Speed {
 };
 
 // Predicts the training speed. A measurement with the same model, batch size and sequence length is used unchanged. Any
-// other measurement is scaled: the same utilization is assumed at the FLOPs per token of this model. Returns nullopt
-// without a source.
+// other measurement is scaled under the assumption that the utilization is the same at the FLOPs per token of this
+// model. Returns nullopt if `source` specifies neither a measurement nor a utilization.
 std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource& source);
 
 }  // namespace lazy::train

@@ -85,7 +85,7 @@ Trainer::~Trainer() {
   try {
     wait_for_writer();
   } catch (const std::exception&) {
-    // Ignored: the run has already ended with another exception.
+    // The exception is ignored, because the run has already ended with an earlier exception.
   }
 }
 
@@ -102,9 +102,9 @@ void Trainer::check_ranks_agree() {
   }
 }
 
-// Implements training.minutes: limits the number of steps to what fits in the remaining time, at most training.steps,
-// and ends the schedule at that step. Does nothing during the warm-up: the first steps are slow, and the learning rate
-// does not depend on the number of steps yet.
+// Implements training.minutes. Limits the number of steps to the number that fits in the remaining time, up to
+// training.steps, and sets the end of the learning rate schedule to this number. Does nothing during the warm-up,
+// because the first steps are slow and the learning rate does not depend on the number of steps yet.
 void Trainer::keep_to_time(double seconds) {
   if (config_.minutes == 0) return;
   const double left = seconds_for_steps() - seconds;
@@ -151,7 +151,8 @@ TrainResult Trainer::run() {
         "same size as on one rank",
         config_.tokens_per_step(), config_.ranks, config_.tokens_per_step() / config_.ranks);
   }
-  // Ranks take micro-batches of the stream in turn, so that a step has the same tokens for any number of ranks.
+  // The ranks read the micro-batches of the stream alternately, so that a step has the same tokens for any number of
+  // ranks.
   Batches batches(sequences_, state_.sequences + communicator_.rank() * config_.batch_size, config_.batch_size,
                   config_.seq_len, config_.prefetch, config_.ranks, device_.is_cuda());
   std::optional<Progress> progress;
@@ -186,7 +187,7 @@ TrainResult Trainer::run() {
       progress->update(static_cast<uint64_t>(state_.step * config_.tokens_per_step()), progress_text(result));
     }
     if (stopping()) break;
-    // No checkpoint is saved after a skipped step: keep_last must not remove the last good checkpoint.
+    // No checkpoint is saved after a skipped step, because keep_last might then remove the last good checkpoint.
     if (due(config_.checkpoint_every) && !result.skipped) save_checkpoint();
   }
   if (state_.step > saved_step_) save_checkpoint();
@@ -248,7 +249,7 @@ void Trainer::validate() {
 
 void Trainer::write_log(const StepResult& result, LogInterval& interval, const Scalars& attention) {
   const double steps = static_cast<double>(interval.steps);
-  // Throughput of one device, as in torchtitan.
+  // The throughput is per device, as in torchtitan.
   const double tokens_per_second =
       steps * static_cast<double>(config_.tokens_per_step() / config_.ranks) / interval.seconds;
   const double tflops = tokens_per_second * flops_per_token(config_.model, config_.seq_len) / 1e12;

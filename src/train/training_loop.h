@@ -43,7 +43,7 @@ class Trainer {
     int64_t steps = 0;
   };
 
-  // training_loop.cc
+  // Functions that are defined in training_loop.cc:
   void check_ranks_agree();
   void keep_to_time(double seconds);
   void validate();
@@ -54,24 +54,25 @@ class Trainer {
   double seconds_for_steps() const { return 0.95 * 60 * config_.minutes; }
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
-  // True on rank 0. True on all ranks if no single rank has all weights.
+  // Whether this rank evaluates the model: rank 0, or all ranks if no single rank has all weights.
   bool evaluates() const { return communicator_.is_rank0() || data_parallel_->fully_sharded(); }
 
-  // training_step.cc
+  // Functions that are defined in training_step.cc:
   bool step(Batches& batches, StepResult& result);
   void reduce(StepResult& result);
   void update(StepResult& result);
   // Shifts the offsets by the change of [model] offset_schedule since the last call. Call this with the number of steps
   // taken, before weights_updated().
   void shift_offsets(int64_t steps_taken);
-  // The signal that requests this run to stop; 0: none. With several ranks, all ranks agree on it at the end of a step.
+  // Returns the signal that requests this run to stop, or 0. With several ranks, all ranks agree on the signal at the
+  // end of a step.
   int stopping() const { return communicator_.size() == 1 ? stop_signal() : agreed_signal_; }
   AnomalyAction handle_anomaly(const StepResult& result);
   CheckpointStore::Checkpoint find_roll_back_checkpoint();
   void roll_back(int64_t sequences);
   int64_t wait_for_saved_step();
 
-  // training_checkpoint.cc
+  // Functions that are defined in training_checkpoint.cc:
   // The checkpoints of the run. Available on every rank.
   CheckpointStore checkpoint_store() const { return CheckpointStore(config_.output / "checkpoints", 0); }
   std::filesystem::path checkpoint_folder(int64_t step) const { return checkpoint_store().path(step); }

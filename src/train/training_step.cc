@@ -42,7 +42,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     loss.backward();
     losses.push_back(loss.detach());
   }
-  for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // synchronizes with the GPU
+  for (const at::Tensor& loss : losses) result.loss += loss.item<double>();  // item() synchronizes with the GPU
   result.communication_seconds = data_parallel_->seconds_waited() - waited;
   reduce(result);
   const int64_t sequences = state_.sequences + config_.ranks * config_.accumulation * config_.batch_size;
@@ -51,7 +51,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     case AnomalyAction::roll_back:
       roll_back(sequences);
       trace.reset();
-      return step(batches, result);  // at most training.max_roll_backs times
+      return step(batches, result);  // recursion; limited by training.max_roll_backs
     case AnomalyAction::skip:
       result.skipped = true;
       break;
@@ -76,7 +76,7 @@ void Trainer::reduce(StepResult& result) {
   result.max_loss = result.loss;
   agreed_seconds_ = seconds();
   if (communicator_.size() == 1) return;
-  const bool sharded = data_parallel_->sharded();  // the norm covers only the shards of this rank
+  const bool sharded = data_parallel_->sharded();  // if true, the norm covers only the shards of this rank
   const int signal = stop_signal();
   std::vector<double> mine{result.loss,
                            sharded ? result.gradient_norm * result.gradient_norm : 0,
@@ -84,7 +84,7 @@ void Trainer::reduce(StepResult& result) {
                            signal == SIGTERM ? 1.0 : 0.0,
                            signal == SIGUSR1 ? 1.0 : 0.0,
                            agreed_seconds_};
-  const size_t losses = mine.size();  // one entry per rank with its mean loss follows
+  const size_t losses = mine.size();  // then follows one entry per rank with the mean loss of the rank
   mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
   mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
   const std::vector<double> sums = communicator_.sum(mine);

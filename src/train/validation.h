@@ -18,10 +18,10 @@ std::optional<double> validation_loss(LanguageModel& model, const Sequences& seq
 // Converts nats per token to bits per byte of the source text: loss / ln 2 / (bytes per token).
 double bits_per_byte(double nats_per_token, double bytes_per_token);
 
-// Attention statistics of one batch whose sequences are spread over the split as in validation_loss. Keys:
+// Returns attention statistics of one batch whose sequences are spread over the split as in validation_loss. Keys:
 // attention/sink_ratio, attention/density, attention/released_mass, attention/alive_fraction (means over sequences,
 // layers, heads and queries; docs/reference/run-directory.md) and, for models with offsets, attention/tau_mean. The
-// same values for each layer follow as attention/layer_00/sink_ratio, ...
+// values of each layer follow with the keys attention/layer_00/sink_ratio, ...
 Scalars attention_statistics(LanguageModel& model, const Sequences& sequences, int64_t length, int64_t batch_size);
 
 }  // namespace lazy::train

@@ -61,10 +61,10 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
   a.alibi_slopes = pointer(inputs.alibi_slopes);
 }
 
-// Whether a score of the row is within liveness_band of the score at which weights become zero, in float64.
+// Whether a score of the row is near the score at which weights become zero (within liveness_band), in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
-  if (keys.count() < 2) return false;  // a single key has exactly p = 1
+  if (keys.count() < 2) return false;  // a single key always has p = 1
   Forward<double> a;
   a.q = inputs.q.view();
   a.k = inputs.k.view();

@@ -24,9 +24,9 @@ struct Shape {
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // cumulative lengths; empty if sequences are not packed
-  // Elastic only: the second reference imitates backward_sums.cuh. It computes the sums for a row's gradient from out
-  // and alive_sum (lazy/attention.h), with both tensors and the weights in out rounded to the dtype, and sums the
-  // gradient of the distance bias from rounded ds.
+  // Elastic only: whether the second reference imitates backward_sums.cuh. It then computes the sums for a row's
+  // gradient from out and alive_sum (lazy/attention.h), with both tensors and the weights in out rounded to the dtype,
+  // and it sums the gradient of the distance bias from rounded ds.
   bool rounded_sums = false;
   std::string text() const;
 };
@@ -43,14 +43,14 @@ struct Results {
 };
 
 Problem make_problem(const Shape& shape);
-// The score at which a weight of the row becomes zero, in float64; nullopt if the normalizer has no such score.
+// Returns the score at which a weight of the row becomes zero, in float64; nullopt if the normalizer has no such score.
 std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<double>& scores,
                                       const reference::RowParameters& parameters);
-// Random inputs. Query rows are redrawn until no score is within `liveness_band` of the threshold at which a weight
-// becomes zero. Every correct fp32 computation then has the same alive keys as float64.
+// Returns random inputs. Query rows are drawn again until no score is within `liveness_band` of the score at which a
+// weight becomes zero. Every correct fp32 computation then has the same zero weights as the float64 reference.
 Inputs make_inputs(const Shape& shape, uint64_t seed);
-// Half the width of the band around the threshold, in units of the score: a few rounding errors of a score of size
-// `largest_score` and of the log-sum-exp.
+// Half of the width of the band around the score at which a weight becomes zero, in units of the score: a few rounding
+// errors of a score of size `largest_score` and of the log-sum-exp.
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
@@ -59,14 +59,14 @@ std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_
 Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // on the device that device.h selects
 
 // The tolerance of the tests: the error of a kernel may be at most twice the error of the plain computation, plus one
-// rounding. Both errors are relative to the reference. fp32 sums have no specified order, so a single result of the
-// plain computation may be exact by chance. Therefore the plain computation runs with several orders and its largest
-// error counts. Errors are relative to the size of the values of their case and are pooled over all cases with the same
-// score scale. The numbers of alive keys must be equal to the reference.
+// rounding. Both errors are relative to the float64 reference. fp32 sums have no specified order, so a single result of
+// the plain computation may be exact by chance. Therefore the plain computation runs with several orders, and its
+// largest error is used. Errors are relative to the size of the values of their case and are pooled over all cases with
+// the same score scale. The numbers of nonzero weights must be equal to the reference.
 class TwoReferences {
  public:
-  // tensor_cores: tensor cores truncate the sum of a score once per 16 products, where the plain computation rounds. An
-  // fp32 result may therefore have one more rounding error for each truncation.
+  // tensor_cores: tensor cores truncate the sum of a score once per 16 products, whereas the plain computation rounds.
+  // An fp32 result may therefore have one additional rounding error per truncation.
   explicit TwoReferences(bool tensor_cores = false) : tensor_cores_(tensor_cores) {}
   void add(const Shape& shape, const Inputs& inputs) { add(shape, inputs, run_fast(shape, inputs)); }
   // Empty members of `found` are results that the kernel did not compute; they are not compared.

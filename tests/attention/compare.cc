@@ -46,8 +46,8 @@ Values part_of(const Values& stats, size_t n, size_t parts = 3) {
 
 void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   const Results reference = run_reference(s, in);
-  // If a small number of rows has weights between zero and one, a single order may have a small error by chance, so use
-  // more orders.
+  // If only a small number of rows has weights between zero and one, the error of a single order may be small by
+  // chance, so more orders are used.
   const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64
                      : s.q_length <= 111                               ? (s.score_scale > 1 ? 16 : 4)
                                                                        : 4;
@@ -94,7 +94,7 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     return weight;
   });
   one("mass", DType::f32, [](const Results& r) {
-    Values mass = part_of(r.stats, 1);  // stats has 1 - mass; the mass has the rounding error of a number near one
+    Values mass = part_of(r.stats, 1);  // stats contains 1 - mass; the mass has the rounding error of a number near one
     for (double& x : mass) x = 1 - x;
     return mass;
   });

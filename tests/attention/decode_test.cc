@@ -233,7 +233,8 @@ TEST(Decode, Results_DoNotDependOnThreadCount) {
   for (int threads : {2, 5}) EXPECT_TRUE(same(one, run_decode(s, in, c, threads)));
 }
 
-// The results of a sequence do not depend on the lengths of other sequences. A sequence of length zero gives zeros.
+// The results of a sequence do not depend on the lengths of the remaining sequences. A sequence of length zero gives
+// zeros.
 TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
   const Shape s = long_shape();
   const Inputs in = make_inputs(s, 6);
@@ -246,8 +247,8 @@ TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
       for (int64_t h = 0; h < s.heads; ++h) {
         EXPECT_EQ(std::memcmp(all.out.row(b, i, h), alone.out.row(b, i, h), 64 * sizeof(double)), 0)
             << b << ' ' << i << ' ' << h;
-        // In the second sequence, the first query is at a position before the only key. At tau = -1 the output of a row
-        // with one key is exactly zero.
+        // In the second sequence, the position of the first query is before the only key. At tau = -1 the output of a
+        // row with one key is exactly zero.
         if (b > 0) {
           EXPECT_EQ(all.out.row(b, i, h)[0], 0);
         }
@@ -260,7 +261,7 @@ TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
   }
 }
 
-// A cache from which keys were evicted passes the number of keys that its rows would have seen.
+// If keys were evicted from a cache, the caller passes the number of keys that its rows would have seen.
 TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
   Shape s = long_shape();
   s.k_length = 40;
@@ -282,7 +283,7 @@ TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
   }
 }
 
-// More query rows than one tile of a kernel has.
+// The case has more query rows than one tile of a kernel.
 TEST(Decode, ManyQueriesAndHeads_MatchReference) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     Shape s = long_shape();
@@ -314,7 +315,7 @@ Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, in
   return s;
 }
 
-// Enough keys that one warp of a GPU processes a few hundred of them, so that its ring buffers wrap around.
+// The case has so many keys that one warp of a GPU processes a few hundred of them and its ring buffers wrap around.
 TEST(Decode, ManyKeysPerWarp_MatchReference) {
   if (!on_cuda()) GTEST_SKIP() << "this test checks how the GPU kernel divides the work";
   const Shape s = many_keys(8, 4096, 64, 16, 8);
@@ -324,8 +325,8 @@ TEST(Decode, ManyKeysPerWarp_MatchReference) {
   comparison.check();
 }
 
-// So many short sequences that one GPU block processes all keys of a tile (by_tile in decode.cu), unless statistics are
-// requested.
+// The case has so many short sequences that one GPU block processes all keys of a tile (by_tile in decode.cu), unless
+// statistics are requested.
 TEST(Decode, ManyShortSequences_MatchReference) {
   if (!on_cuda()) GTEST_SKIP() << "this test checks how the GPU kernel divides the work";
   TwoReferences comparison;
@@ -342,8 +343,8 @@ TEST(Decode, ManyShortSequences_MatchReference) {
   comparison.check();
 }
 
-// A GPU kernel cannot report invalid lengths or pages without synchronization. It returns NaN and does not read outside
-// of the cache.
+// A GPU kernel cannot report invalid lengths or pages without synchronization. Instead, it returns NaN and does not
+// read outside of the cache.
 TEST(Decode, OutOfRangeLengthsAndPages_GiveNanOnTheGpu) {
   if (!on_cuda()) GTEST_SKIP() << "on the CPU, the operator checks these arguments";
   for (DType dtype : {DType::f32, DType::bf16}) {

@@ -1,5 +1,5 @@
-// Device of the kernels under test: the GPU if LAZY_TEST_DEVICE=cuda, otherwise the CPU. The same tests are used for
-// both. With LAZY_TEST_DEVICE=cuda on a machine without a GPU, every test is skipped.
+// Selects the device of the kernels under test: the GPU if LAZY_TEST_DEVICE=cuda, otherwise the CPU. Both devices run
+// the same tests. With LAZY_TEST_DEVICE=cuda on a machine without a GPU, every test is skipped.
 #pragma once
 #include <cstddef>
 

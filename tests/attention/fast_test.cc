@@ -15,12 +15,13 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
   return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
 }
 
-// All combinations for short rows. For longer rows, every stride-th combination; the stride has no common factor with
-// the numbers of choices, so that all pairs of choices still occur.
+// For short rows, all combinations are tested. For longer rows, every stride-th combination is tested; the stride has
+// no common factor with the numbers of choices, so that all pairs of choices still occur.
 std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
-  // A positive number counts the keys before the first query, a negative one the queries before the first key.
+  // A positive number is the number of keys before the first query, a negative number the number of queries before the
+  // first key.
   for (int64_t cached : {0, 37, -20}) {
     if (length + cached < 1) continue;
     for (auto [heads, kv_heads] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{3, 1}}) {

@@ -1,5 +1,5 @@
 // LAZY_TEST_INSTRUCTIONS=AVX2 (or another target name of Highway) runs these tests as if the CPU had no better
-// instruction set. This also tests the copies of the kernels that this CPU would not choose.
+// instruction set. This also tests kernels compiled for instruction sets that would not be chosen on this CPU.
 #include <hwy/targets.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// Tests of kernel_table.h and normalizers.h: exactly the entries of the tables are supported, for any GPU. The tests
-// need no GPU.
+// Tests of kernel_table.h and normalizers.h: the entries of the tables, and no other combinations, are supported, for
+// any GPU. The tests need no GPU.
 #include "lazy/kernel_table.h"
 
 #include <gmock/gmock.h>

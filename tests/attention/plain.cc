@@ -1,7 +1,7 @@
-// The second reference: the same computation in fp32 with simple loops. Only outputs are rounded to the dtype; scores,
-// softmax, offset and the decision which keys are alive stay in fp32. The code is independent of the reference and of
-// the kernels. The order of every sum is random, because fp32 sums have no specified order and a single order may be
-// exact by chance.
+// The second reference: the same computation as the float64 reference, in fp32 with simple loops. Only outputs are
+// rounded to the dtype; scores, softmax, offset and the decision which weights are zero stay in fp32. The code is
+// independent of the reference and of the kernels. The order of every sum is random, because fp32 sums have no
+// specified order and the result of a single order may be exact by chance.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,7 +17,7 @@ struct PlainRow {
   float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // statistics of the scores
   std::vector<float> weight, d_score;
   std::vector<float> slope;  // derivative of the scores with respect to scale q . k
-  std::vector<float> p, g;   // elastic: probabilities, gradients of alive weights
+  std::vector<float> p, g;   // elastic: probabilities, and gradients of the nonzero weights
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
   int64_t alive = 0;
 };
@@ -185,7 +185,7 @@ struct Plain {
   }
   std::vector<int64_t> head_dims = order(0, shape.head_dim), value_dims = order(0, shape.value_dim);
 
-  // Products of a row with every key that it sees.
+  // Returns the dot products of a query row with every key that the row sees.
   std::vector<float> dots(const float* row, const Columns& columns, const std::vector<int64_t>& dims, const Sequence& s,
                           int64_t kv, const KeyRange& keys) {
     std::vector<float> sums(keys.count(), 0.0f);
@@ -254,8 +254,8 @@ struct Plain {
     add(s, h, i, kv, key_order, row, per);
   }
 
-  // Computes center = d_out . out - offset e with e = d_out . alive_sum. If a row sees only one key, its gradient is
-  // zero for every score.
+  // Computes center = d_out . out - offset * e with e = d_out . alive_sum, where alive_sum is the sum of the rows of V
+  // with nonzero weight. If a row sees only one key, its gradient is zero for every score.
   void use_rounded_sums(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys,
                         PlainRow& row, float per) {
     const float* gradient = x.d_out.row(s.batch, s.q_begin + i, h);

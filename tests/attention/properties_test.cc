@@ -91,7 +91,7 @@ TEST(Properties, Softcap_OfInfiniteProductsHasZeroGradient) {
   }
 }
 
-// A NaN in a key reaches every row that sees the key and no other row. It is not treated as a key without weight.
+// A NaN in a key reaches every row that sees the key, and no other row. Its weight is not treated as zero.
 TEST(Properties, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = elastic_shape(70, 70);
@@ -140,7 +140,7 @@ TEST(Properties, RowsWithoutVisibleKeys_AreZeroForEveryNormalizer) {
   }
 }
 
-// scale: size of the terms that are added to compute a value. rounding: relative rounding error of a weight.
+// scale: size of the terms whose sum is a value. rounding: relative rounding error of a weight.
 void expect_close(const char* what, const std::vector<double>& reference, const std::vector<double>& found,
                   double rounding, double scale = 1) {
   double largest = scale;
@@ -148,8 +148,8 @@ void expect_close(const char* what, const std::vector<double>& reference, const 
   for (size_t n = 0; n < reference.size(); ++n) ASSERT_NEAR(found[n], reference[n], rounding * largest) << what;
 }
 
-// Rows whose scores are all equal: zero, above zero, far below zero, and far above zero. The value of tau avoids
-// weights of elastic close to zero.
+// Rows whose scores are all equal: zero, above zero, far below zero, and far above zero. With the chosen tau, no weight
+// of elastic is close to zero.
 TEST(Properties, Ties_MatchReference) {
   for (Normalizer normalizer : kAllNormalizers) {
     for (const double key : {0.0, 0.05, -20.0, 200.0}) {
@@ -237,8 +237,8 @@ TEST(Properties, Ties_OfElasticGiveZeroOutput) {
   for (double x : r.out.data) ASSERT_NEAR(x, 0, 130 * 4 * 0x1p-24);
 }
 
-// With tau >= 0 every visible key is alive, even though most probabilities underflow at this scale, and no masked key
-// is.
+// With tau >= 0, the weights of all visible keys count as nonzero, even though most probabilities underflow at this
+// scale, and the weights of all masked keys are zero.
 TEST(Properties, NonnegativeTau_KeepsEveryVisibleKeyAlive) {
   for (double tau : {0.0, 0.5}) {
     Shape s = elastic_shape(130, 130);
@@ -261,7 +261,7 @@ TEST(Properties, PackedDocuments_MatchSeparateProblems) {
   TwoReferences comparison;
   comparison.add(packed, in);
   comparison.check();
-  // The last document as a separate problem gives bitwise the same results.
+  // The last document, computed as a separate problem, has bitwise the same results.
   Shape alone = elastic_shape(89, 94);
   Inputs part = in;
   auto slice = [](const Tensor& from, int64_t begin) {

@@ -1,5 +1,5 @@
-// The table of normalizer x type x layout. Every cell is a separate test of the forward and of every gradient that the
-// normalizer has. No cell is skipped.
+// All combinations of normalizer, type and layout. Each combination is a separate test of the forward and of every
+// gradient that the normalizer has. No combination is skipped.
 #include <gtest/gtest.h>
 
 #include "case.h"

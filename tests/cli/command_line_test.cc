@@ -55,7 +55,7 @@ TEST_F(CommandLine, InstalledProgram_Runs) {
       run_command("cmake --install " + build.string() + " --component program --prefix " + prefix.string());
   EXPECT_EQ(status, 0) << out;
   EXPECT_EQ(run_command((prefix / "bin/lazy").string() + " --version"), lazy("--version"));
-  // The operators are loaded from the installation, not from the build folder, which may be deleted.
+  // The operators are loaded from the installed files and not from the build folder, which may have been deleted.
   const auto [ldd_status, libraries] = run_command("ldd " + (prefix / "bin/lazy").string());
   EXPECT_EQ(ldd_status, 0);
   EXPECT_THAT(libraries, AllOf(HasSubstr(prefix.string() + "/bin/../lib/lazy/liblazy_ops.so"),
@@ -89,7 +89,7 @@ TEST_F(CommandLine, HelpOfAGuide_IsWrappedToTheWidth) {
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("\n  - `hidden_size` ("), HasSubstr("`lazy help mixers`"), Not(HasSubstr("](")),
                          Not(HasSubstr("\033"))));
-  // Only code and unbreakable words may be wider.
+  // Only code and words that cannot be broken may be wider.
   bool code = false;
   for (const std::string& line : split(out, '\n')) {
     code = line.starts_with("    ") && line.find_first_not_of(' ') == 4;
@@ -170,7 +170,7 @@ TEST_F(CommandLine, UnknownOptions_HaveAdvice) {
   expect("train config.toml --lr 1e-3", {"train", "--lr", "--set"});
   expect("--cache-gib 2 serve model", {"--cache-gib", "after the command"});
   expect("tokenize --zzzzzzzz", {"tokenize", "--zzzzzzzz"});
-  // Advice names only options that the command has, and values of options are not repeated.
+  // Advice names only options that the command has, and does not repeat the values of options.
   EXPECT_THAT(lazy("tokenize --ctx-size 4096").second, Not(AnyOf(HasSubstr("--max-model-len"), HasSubstr("4096"))));
 }
 
@@ -318,7 +318,8 @@ TEST_F(CommandLine, Doctor_NamesMissingPartsAndCommands) {
   EXPECT_THAT(missing["Parquet files"].dump(), HasSubstr("pyarrow"));
 }
 
-// libgomp prints its settings whenever it is loaded: first in this program, then again in its second execution.
+// libgomp prints its settings whenever it is loaded: first in this program, and again after the program has executed
+// itself a second time.
 TEST_F(CommandLine, Serve_SetsTheSpinCountOfThreads) {
   const auto [status, told] =
       run_command("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " LAZY_BINARY

@@ -12,7 +12,8 @@ import pytest
 
 @pytest.fixture
 def work(root, tmp_path):
-    """A folder with two runs and a text file. A shell would split or expand their names without quotes."""
+    """A folder with two runs and a text file. Their names must be quoted, because a shell would otherwise split or
+    expand them."""
     folder = tmp_path / "it's work"
     folder.mkdir()
     for name in ("lazy", "delta"):

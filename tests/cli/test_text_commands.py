@@ -51,7 +51,8 @@ def test_signal_ends_a_command_that_is_blocked(command, tmp_path, name, number):
             writer.write("a text")
             writer.flush()
             process.send_signal(number)
-            _, error = process.communicate(timeout=60)  # the writer is still open, so the read does not end by itself
+            # The writer is still open, so the program would wait for input forever without the signal.
+            _, error = process.communicate(timeout=60)
     assert process.returncode == 128 + number, error
     line = error.strip().splitlines()[-1]
     assert name in line and number.name in line, line

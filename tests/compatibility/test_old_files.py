@@ -66,9 +66,9 @@ def test_old_checkpoint_resumes_with_the_same_losses(run, files, old, model):
 
 
 def test_old_recipe_records_give_the_same_findings(run, files, old):
-    """All steps of the old records count as finished. Intervals are not compared, because they are now computed over
-    seeds and the old records have only one seed. The held-out loss is not compared either: it is measured again,
-    because its sequences used other separators than the training sequences."""
+    """All steps of the old records are treated as finished. Intervals are not compared, because they are now computed
+    over seeds and the old records have only one seed. The held-out loss is not compared either: it is measured again,
+    because the old sequences used different separators than the training sequences."""
     run("repro", "fig10", "--scale", "tiny", "--corpus", "corpus", "--device", "cpu", "--report")
     new, before = (json.loads((folder / "repro/tiny/fig10.json").read_text()) for folder in (files, old))
     for report in (new, before):

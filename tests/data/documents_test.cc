@@ -154,7 +154,7 @@ TEST(Documents, Splits_DoNotDependOnReadSize) {
     expected.push_back("document " + std::to_string(i) + "\n\nwith two paragraphs of some length, and more words\n");
     text += expected.back() + "\n\n";
   }
-  expected.back() += "";  // the blank lines at the end are not part of any document
+  expected.back() += "";  // the blank lines at the end do not belong to any document
   EXPECT_TRUE(documents({folder.write("a.txt", text).string()}, {.split_blank = 2}) == expected);
 }
 

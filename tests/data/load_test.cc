@@ -88,7 +88,7 @@ TEST(LoadTokenizer, DifferentFiles_UseTokenizerJson) {
   EXPECT_THAT(load(folder.path()).first, IsEmpty()) << "warned twice";
 }
 
-// The probe texts detect different merges without any added token.
+// The probe texts detect different merges, even without any added token.
 TEST(LoadTokenizer, DifferentMerges_AreDetected) {
   const Folder folder;
   trained_tokenizer()->save(folder.path());

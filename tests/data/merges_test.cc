@@ -7,7 +7,8 @@ using namespace testing_support;
 
 namespace {
 
-// Reference implementation: find the lowest rank (the leftmost one if several are equal), replace the pair, and repeat.
+// Reference implementation: find the pair with the lowest rank (the leftmost of several such pairs), replace it, and
+// repeat.
 std::vector<int32_t> by_definition(const MergeTable& table, std::vector<int32_t> symbols) {
   while (true) {
     const MergeTable::Rule* best = nullptr;

@@ -88,7 +88,7 @@ TEST(Mixture, Mixture_EachCorpusHasSeparateEpochs) {
     ASSERT_EQ(sequences.parts()[1].sequences, 40);
     EXPECT_EQ(sequences.parts()[1].name, "b");
     EXPECT_DOUBLE_EQ(sequences.parts()[0].share, 0.75);
-    // the size is the position at which corpus b has been read completely for the first time
+    // The size is the position at which corpus b has been read completely for the first time.
     EXPECT_NEAR(static_cast<double>(sequences.size()), 160, 4);
     EXPECT_EQ(sequences.tokens(), 2 * 340);
     std::vector<std::vector<int64_t>> read(2);

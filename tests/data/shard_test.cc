@@ -27,7 +27,7 @@ ShardHeader write_shard(const fs::path& path, int64_t vocab_size, int count) {
   return writer.close();
 }
 
-// Changes the header and recomputes its checksum, as a faulty writer would.
+// Changes the header and recomputes its checksum, as a writer with a bug would do.
 std::string with_header(std::string file, const std::function<void(ShardHeader&)>& change) {
   ShardHeader header;
   std::memcpy(&header, file.data(), sizeof header);

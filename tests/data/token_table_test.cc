@@ -87,7 +87,7 @@ TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
                              .file("special_tokens_map.json", {{"eos_token", "<|z|>"}})
                              .load();
   EXPECT_EQ(tokenizer->encode("hi <|x|> y<|z|>"), (Ids{'h', 'i', ' ', 257, 'y', 258}));
-  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // the map is ignored if the config has added_tokens_decoder
+  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // if the configuration has added_tokens_decoder, the map is ignored
 }
 
 TEST(TokenTable, AddedTokensJson_AddsTokens) {
@@ -165,15 +165,15 @@ TEST(TokenTable, Defaults_ComeFromClassAndModel) {
     EXPECT_EQ(tokenizer->eos_id(), 257);
     EXPECT_EQ(tokenizer->tokens().texts.at("pad_token"), "<|endoftext|>");
   }
-  {  // null counts as a setting
+  {  // null is treated as a setting
     const auto tokenizer =
         TestFolder(json)
             .file("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}, {"bos_token", nullptr}})
             .load();
     EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
   }
-  // Where no file contains BOS or EOS, this program takes the ids in config.json. transformers then has no BOS and no
-  // EOS.
+  // If no file contains BOS or EOS, this program uses the ids in config.json. transformers does not, and the tokenizer
+  // has no BOS and no EOS there.
   {
     const auto tokenizer =
         TestFolder(json)
@@ -267,8 +267,8 @@ TEST(Bpe, ByteWithoutToken_IsSkipped) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("aqb")), "ab");
 }
 
-// The patterns of the first list are translated to PCRE2. The patterns of the second list are left to the package
-// `tokenizers`. The second list was determined with Oniguruma.
+// The patterns of the first list are translated to PCRE2. The patterns of the second list are not translated and are
+// processed by the package `tokenizers`. The second list was determined with Oniguruma.
 TEST(RegexSyntax, Translation_AcceptsOnlyPatternsThatBothEnginesMatchEqually) {
   for (const char* native :
        {R"(\p{N}{1,3}|a)", R"([^\r\n\p{L}\p{N}]?+\p{L}+)", R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|\s+(?!\S))",

@@ -1,5 +1,5 @@
-// For random tokenizer.json files, a native tokenizer gives the same results as the package `tokenizers`, or the file
-// is left to the package.
+// For random tokenizer.json files, a native tokenizer must give the same results as the package `tokenizers`. Files
+// that the native tokenizers do not support are processed by the package.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,7 +17,7 @@ struct Counts {
   int native = 0, left = 0, refused = 0;
 };
 
-// Returns null for a file that is left to the package.
+// Returns null for a file that the native tokenizers do not support.
 std::unique_ptr<Tokenizer> native(const Folder& folder, const nlohmann::json& tokenizer,
                                   std::map<std::string, int>& reasons) {
   const auto path = folder.write("tokenizer.json", tokenizer.dump());
@@ -60,7 +60,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
   ASSERT_EQ(std::system(command.c_str()), 0);
   std::istringstream lines(read_file(out));
   Counts counts;
-  std::map<std::string, int> reasons;  // the number of files left to the package, by field
+  std::map<std::string, int> reasons;  // number of files that the package processes, by field
   int through_package = 0;
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json one = nlohmann::json::parse(line);
@@ -91,7 +91,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
       std::unique_ptr<Tokenizer> package;
       try {
         package = load_tokenizer((folder / "tokenizer.json").string());
-      } catch (const Error& error) {  // the package does not take over some ids of the file
+      } catch (const Error& error) {  // the package assigns ids that differ from the file, which is an error
         EXPECT_THAT(error.what(), testing::HasSubstr("has the id"));
         continue;
       }

@@ -79,8 +79,8 @@ TEST(Windows, Epoch_ContainsEveryWindowInNewOrder) {
   EXPECT_NE(read(Sequences(folder / "c", "train", other), 8, 0, 50), read(sequences, 8, 0, 50));
 }
 
-// Four ranks that each take every fourth micro-batch together read the same windows as one rank: the order is
-// independent of the number of ranks.
+// Four ranks that read alternating micro-batches read the same windows as one rank: the order is independent of the
+// number of ranks.
 TEST(Windows, Order_IsIndependentOfRanks) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);
@@ -98,8 +98,9 @@ TEST(Windows, Order_IsIndependentOfRanks) {
   }
 }
 
-// Only the requested window is read. The tokens and the index of all other shards are corrupted, and reading them would
-// cause an error. Their headers are valid because opening a corpus reads them.
+// A resumed run reads only the requested window. The tokens and the index of all other shards are corrupted, so that
+// reading them would cause an error. The headers of these shards are valid, because they are read when a corpus is
+// opened.
 TEST(Windows, Resume_ReadsOnlyTheNextWindow) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);

@@ -119,7 +119,7 @@ TEST_P(Parallel, Gradients_AreSumsOverRanks) {
   }
 }
 
-// Compares an AdamW over shards with one over whole parameters. The state is gathered, distributed again and used to
+// Compares AdamW on shards with AdamW on whole parameters. The state is gathered, distributed again, and used to
 // continue.
 TEST_P(Parallel, Optimizer_MatchesSingleProcess) {
   const auto [count, sharding] = GetParam();
@@ -155,7 +155,7 @@ TEST_P(Parallel, Optimizer_MatchesSingleProcess) {
     steps(3, false);
     steps(1, true);
     for (size_t k = 0; k < parameters.size(); ++k) {
-      // Vector and scalar code of a kernel may round differently, by one unit per step.
+      // The vector code and the scalar code of a kernel may round differently, by one unit per step.
       EXPECT_TRUE(at::allclose(parameters[k].second, whole[k].second, 4 * std::numeric_limits<float>::epsilon(), 0))
           << k;
     }

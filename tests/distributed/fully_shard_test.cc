@@ -75,8 +75,8 @@ TEST_P(Gradients, MatchWholeModel) {
       reference.step(1e-2, 1, 0);
       parallel.weights_updated();
       parallel.zero_grad();
-      // Vector and scalar code of a kernel may round differently. The weights are copied so that the next step starts
-      // from identical values.
+      // The vector code and the scalar code of a kernel may round differently. The weights are copied so that the next
+      // step starts from identical values.
       for (const TensorShard& shard : parallel.shards()) {
         const at::NoGradGuard no_grad;
         const at::Tensor now = by_name.at(shard.name).detach().view({-1}).slice(0, shard.begin, shard.end);
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(FullyShardedWeights, Gradients,
                                               std::get<2>(info.param) ? "tied" : "untied");
                          });
 
-// Bytes per rank.
+// Memory in bytes per rank.
 struct Use {
   double model = 0;  // after the model was sharded
   // `between`: weights, gradients and moments after the sums; `peak`: the maximum within a step
@@ -144,7 +144,8 @@ Use measure(int count, Sharding sharding, bool bf16) {
       ranks.barrier("before the memory measurement");
       if (ranks.is_rank0()) {
         into = by_rank(counter.live);
-        for (int look = 0; look < 20; ++look) {  // Gloo's threads release memory, and no memory is added
+        // Wait until Gloo's threads have released their memory; no memory is allocated meanwhile.
+        for (int look = 0; look < 20; ++look) {
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
           into = std::min(into, by_rank(counter.live));
         }
@@ -205,8 +206,8 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Two of the twelve layers are gathered. With bf16 there are also copies of the data that is sent. `late`
-        // allows for memory of 1.5 layers that is released late.
+        // Weights of two of the twelve layers are gathered at the same time. With bf16 there are also copies of the
+        // data that is sent. `late` allows for the memory of 1.5 layers that is released late.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");
@@ -218,7 +219,7 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
   }
 }
 
-// Checks what the tensors of the model contain while a layer is computed.
+// Checks the contents of the model's tensors while a layer is computed.
 TEST(FullyShardedWeights, Forward_GathersOnlyTheCurrentLayer) {
   as_ranks(2, [](Communicator& ranks) {
     LanguageModel model(deep_model(), 1);

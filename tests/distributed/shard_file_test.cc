@@ -1,4 +1,4 @@
-// Tests state that is written by one number of ranks and read by another.
+// Tests state that is written by one number of ranks and read by a different number of ranks.
 #include "distributed/shard_file.h"
 
 #include <ATen/ATen.h>

@@ -73,7 +73,7 @@ TEST(PairedTests, TTest_MatchesScipy) {
   EXPECT_NEAR(test.p, 0.14126723078852274, 1e-12);
   EXPECT_NEAR(test.degrees, 10.753841520193816, 1e-11);
   EXPECT_NEAR(mean_difference(two), 0.26785714285714285, 1e-15);
-  // The unit scales the estimate. It does not change the p value.
+  // The unit scales the estimate but does not change the p-value.
   auto words = d1;
   for (auto& document : words) document.units = 250;
   EXPECT_NEAR(paired_t_test({words}).p, 0.19105429809656932, 1e-12);
@@ -106,7 +106,7 @@ TEST(PairedTests, BootstrapInterval_MatchesTheory) {
   EXPECT_EQ(interval.high, again.high);
   const auto few = [&](uint64_t seed) { return paired_bootstrap({documents}, 0.95, 20, seed).low; };
   EXPECT_TRUE(few(1) != few(2) || few(2) != few(3));
-  // The statistic is a ratio of sums: if every document has the same difference per unit, the interval has zero width.
+  // The statistic is a ratio of sums. If every document has the same difference per unit, the interval has zero width.
   std::vector<PairedDifference> even;
   for (double words : {10.0, 300.0, 7.0, 45.0}) even.push_back({0.25 * words, words});
   const ConfidenceInterval none = paired_bootstrap({even});

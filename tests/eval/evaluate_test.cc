@@ -50,7 +50,8 @@ TEST(Score, MixedLengthBatch_MatchesSingleWindows) {
       ASSERT_EQ(scores.size(), windows.size());
       for (size_t i = 0; i < windows.size(); ++i) {
         const Score expected = plain_score(model, windows[i]);
-        // fp32 against float64: the bound allows for rounding in a sum of |targets| logarithms of absolute value <= 20.
+        // Compares fp32 with float64: the bound allows for rounding in a sum of |targets| logarithms of absolute value
+        // <= 20.
         EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood,
                     20 * 64 * 1.2e-7 * double(windows[i].targets.size()))
             << i;
@@ -128,7 +129,7 @@ TEST(Evaluate, TextMetrics_FollowFromLogLikelihood) {
     EXPECT_EQ(result.metrics[i].name, expected[i].first);
     EXPECT_NEAR(result.metrics[i].value / expected[i].second, 1, 1e-4) << expected[i].first;
   }
-  // BOS at the start of the text is one more token to predict.
+  // BOS at the start of the text adds one token to predict.
   const TaskResult with_bos = evaluate_text(model, *tokenizer, text, "fox.txt", {.bos = true, .progress = false});
   EXPECT_EQ(with_bos.config["tokens"], result.config["tokens"].get<int64_t>() + 1);
   EXPECT_THROW(evaluate_text(model, *tokenizer, "", "empty.txt", {}), Error);

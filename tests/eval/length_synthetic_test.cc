@@ -22,7 +22,8 @@ std::vector<std::shared_ptr<Tokenizer>> tokenizers() {
   return all;
 }
 
-// A scorer that searches the text for the key. Without the key in the text, its answer is wrong.
+// A scorer that searches the text for the key and predicts it. If the text does not contain the key, its answer is
+// wrong.
 Scorer key_reader(std::shared_ptr<Tokenizer> tokenizer, size_t reach) {
   return [=](const std::vector<Window>& windows, const std::string&) {
     std::vector<Score> scores;
@@ -82,8 +83,8 @@ TEST(LengthPasskey, Prompt_IsDeterminedBySeed) {
   EXPECT_EQ(a.answer.size(), 6u);
   const std::string needle = "The pass key is" + a.answer + ". ";
   EXPECT_THAT(a.text, testing::HasSubstr(needle));
-  // The notes are the same for every depth, only the position of the key changes. Without the key, no part of it
-  // remains.
+  // The notes are the same for every depth; only the position of the key changes. In the prompt without the key, no
+  // part of the key remains.
   const auto without = passkey_prompt(10, 0.5, 7, false);
   EXPECT_EQ(without.text.find(a.answer), std::string::npos);
   for (const double depth : {0.0, 0.3, 1.0}) {
@@ -124,7 +125,8 @@ TEST(LengthRecall, Sequence_ContainsPairsOnceAtDepth) {
           if (i >= first && i < first + 16) continue;
           EXPECT_FALSE(keys.contains(ids[i]) || values.contains(ids[i]));
         }
-        for (const size_t t : s.value_targets) {  // the value of each question also follows its key among the pairs
+        // The value of each question also follows its key in the list of pairs.
+        for (const size_t t : s.value_targets) {
           const size_t at = ids.size() - s.window.targets.size() + t;
           const auto planted = std::find(ids.begin() + static_cast<int64_t>(first), ids.end(), ids[at - 1]);
           EXPECT_EQ(planted[1], s.window.targets[t]);

@@ -54,7 +54,7 @@ json.dump(out, open(sys.argv[1], 'w'))
     worst = std::max(worst, std::abs(total - expected[i].get<double>()));
   }
   RecordProperty("largest_difference", fmt::format("{:.2e}", worst));
-  EXPECT_LT(worst, 1e-3);  // the project's bound for the log-likelihood of a request against the harness
+  EXPECT_LT(worst, 1e-3);  // the project's bound for the difference of a request's log-likelihood from the harness
   fs::remove_all(folder);
 }
 

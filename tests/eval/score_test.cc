@@ -38,7 +38,8 @@ ModelConfig sliding() {
   return config;
 }
 
-// The windows of up to 64 tokens are shorter or longer than the original length.
+// A model with LongRoPE. Of the windows of up to 64 tokens, some are shorter and some are longer than the original
+// length.
 ModelConfig longrope() {
   ModelConfig config = tiny();
   const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);

@@ -1,5 +1,5 @@
-// A TOML configuration, then the one it may extend ("base.toml") and lines of --set overrides. All parts that `lazy
-// train` uses are read.
+// A TOML configuration, followed by the configuration that it may extend ("base.toml") and by lines of --set overrides.
+// All parts that `lazy train` uses are read.
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"

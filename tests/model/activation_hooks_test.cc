@@ -105,7 +105,8 @@ TEST(ActivationHooks, ResidualStream_IsSumOfBranchOutputs) {
       << "q must be rotated by RoPE";
 }
 
-// If the values are the identity matrix, the output of the operator's float64 definition equals the attention weights.
+// If the values are the identity matrix, the output of the operator's float64 definition is equal to the attention
+// weights.
 TEST(ActivationHooks, Weights_MatchAttentionOperator) {
   const at::NoGradGuard guard;
   const auto wide = at::TensorOptions().dtype(at::kDouble);

@@ -124,7 +124,8 @@ inline double rms_distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).square().mean().sqrt().item<double>();
 }
 
-// Our distance from float64 must be at most twice the distance of transformers' fp32 results, plus rounding.
+// The distance of our results from float64 must be at most twice the distance of transformers' fp32 results, plus
+// rounding.
 inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact,
                             const std::string& name) {
   ASSERT_EQ(ours.sizes(), exact.sizes()) << name;
@@ -135,8 +136,8 @@ inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, co
 }
 
 // Compares all results of the file and returns their number. Gradients accumulate the rounding errors of all layers,
-// and the error of a gradient with few elements is partly random. Therefore each gradient has a looser limit, and all
-// gradients together have the limit of expect_as_close.
+// and the error of a gradient with only a few elements is partly random. Therefore each single gradient has a looser
+// limit, and all gradients together have the limit of expect_as_close.
 inline int expect_as_transformers(const Observed& ours, const Observed& theirs) {
   int compared = 0;
   std::vector<at::Tensor> gradients[3];

@@ -32,7 +32,7 @@ ModelConfig biased() {
   return c;
 }
 
-// One error message lists all mismatches of a folder.
+// The error message of a folder lists all of its mismatches.
 TEST(FamilyFolder, LoadError_ListsMissingAndUnexpectedTensors) {
   const TemporaryFolder folder;
   LanguageModel(biased(), 5).save(folder.path());

@@ -1,5 +1,5 @@
-// Tests of offloaded models, whose weights stay in the folder and are loaded layer by layer: same results as in memory,
-// with the peak memory of one layer.
+// Tests of offloaded models, whose weights stay in the folder and are loaded layer by layer. The results must be equal
+// to the results of a model in memory, and the peak memory must not exceed one layer.
 #include "model/offloaded_weights.h"
 
 #include <ATen/ATen.h>
@@ -82,7 +82,7 @@ TEST(OffloadedWeights, CachedDecoding_MatchesModelInMemory) {
   }
 }
 
-// Several batches in one call must give the results of separate calls, also with hooks that read and replace
+// Several batches in one call must give the same results as separate calls, also with hooks that read and replace
 // activations.
 TEST(OffloadedWeights, ForwardEach_MatchesSeparateBatches) {
   const at::NoGradGuard guard;

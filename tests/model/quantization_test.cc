@@ -79,7 +79,7 @@ TEST(Quantization, Options_AreParsed) {
   EXPECT_THAT(error_of([&] { retnet.quantize(Quantization::parse("kv8", "--quantize")); }), Names({"retnet"}));
 }
 
-// With one scale per token, the cache contains the same values that a pass without a cache reads.
+// With one scale per token, the cache contains the same values that are used in a pass without a cache.
 TEST(Quantization, CachedPass_MatchesFullPass) {
   LanguageModel model(small_config("elastic"), 3);
   model.quantize(Quantization::parse("w8a8,kv4", "--quantize"));

@@ -111,7 +111,7 @@ StreamingInputs inputs(const Case& c) {
   return in;
 }
 
-// The same result computed in parts of `size` tokens with a cache.
+// Computes the same result as a single call, but in parts of `size` tokens with a cache.
 at::Tensor in_parts(const StreamingInputs& in, const StreamingCache& cache, int64_t size) {
   std::vector<at::Tensor> out;
   at::Tensor k = in.k.narrow(1, 0, 0), v = in.v.narrow(1, 0, 0);
@@ -208,7 +208,8 @@ TEST(StreamingModel, FullPass_MatchesTokenByToken) {
     EXPECT_LT(largest_difference(streamed(model, ids, keep, 60), single), tolerance) << kind;
     EXPECT_LT(largest_difference(streamed(model, ids, keep, 13), single), tolerance) << kind;
     const at::NoGradGuard guard;
-    // Until the first token is dropped, the results equal those without a streaming cache; afterwards they differ.
+    // Until the first token is dropped, the results are equal to the results without a streaming cache; afterwards they
+    // differ.
     const at::Tensor plain = model.logits(model.forward(ids).hidden);
     EXPECT_LT(largest_difference(single.narrow(1, 0, 12), plain.narrow(1, 0, 12)), tolerance) << kind;
     EXPECT_GT(largest_difference(single.narrow(1, 12, 48), plain.narrow(1, 12, 48)), 100 * tolerance) << kind;
@@ -322,7 +323,8 @@ TEST(HeaviestCache, HeaviestAttention_MatchesLoops) {
     const StreamingInputs in = inputs(c);
     int64_t evicted = 0;
     const at::Tensor expected = heaviest_by_loops(in, keep, &evicted);
-    EXPECT_GT(evicted, 3);  // in several cases the dropped token is not the one that has just left the latest tokens
+    // In several cases, the dropped token is not the token that has just left the group of the latest tokens.
+    EXPECT_GT(evicted, 3);
     for (const int64_t part : {40, 7, 1}) {
       StreamingInputs own = in;
       own.k = own.v = at::Tensor();

@@ -185,7 +185,7 @@ TEST_P(PublishedFolder, Folder_MatchesPublishedModel) {
     const auto gradients = static_cast<int>(tensors.size()) - (config["untie_r"] ? 0 : 2);
     EXPECT_EQ(testing::expect_as_transformers(testing::observed(model, ids), theirs), 1 + 4 + 3 + gradients);
 
-    // The text in parts and token by token with a cache, and the log-likelihood of the labels.
+    // Computes the text in parts and token by token with a cache, and the log-likelihood of the labels.
     const at::NoGradGuard guard;
     KVCache cache;
     std::vector<at::Tensor> parts;

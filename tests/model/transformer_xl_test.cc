@@ -203,8 +203,8 @@ at::Tensor text(int64_t batch, int64_t length, uint64_t seed = 1) {
   return at::randint(61, {batch, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
-// Computing a text segment by segment, as in the paper, must give the same results. The memory of a layer is the part
-// of the segment that its cache retains.
+// Computing a text segment by segment, as in the paper, must give the same results as computing the whole text. The
+// memory of a layer is the part of the preceding segment that the layer's cache retains.
 TEST(TransformerXl, WholeText_MatchesSegmentBySegment) {
   for (const auto& [segment, memory] : {std::pair{8, 8}, {8, 3}, {4, 16}, {0, 0}}) {
     LanguageModel model(relative_model(segment, memory), 3);

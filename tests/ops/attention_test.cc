@@ -87,8 +87,8 @@ TEST(AttentionOperator, Gradients_MatchFloat64Reference) {
   }
 }
 
-// rotated_attention is not less exact than separate rotation and attention in fp32, with q and k as slices of one
-// tensor or not. The gradients of q, k and v are slices of one tensor.
+// The error of rotated_attention must not exceed the error of separate rotation and attention in fp32, both with q and
+// k as slices of one tensor and with separate tensors. The gradients of q, k and v are slices of one tensor.
 TEST(AttentionOperator, RotatedAttention_MatchesSeparateRope) {
   const auto rotations = [](int64_t head_dim) {
     RopeOptions half, interleaved;
@@ -257,10 +257,11 @@ TEST(AttentionOperator, Backward_ChecksForwardResults) {
               Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), std::string("[2, 4, 3]")}));
 }
 
-// Weights below the smallest normal float16 (2^-14), and below the smallest subnormal one (2^-24). The CPU multiplies
-// fp32 weights with V, so that the output has only its own rounding, in addition to the rounding of exp and lse. A GPU
-// rounds each weight to a multiple of 2^-24 before the product. Every key counts as alive on both. The gradient of V is
-// stored in float16, where it is rounded to the nearest multiple of 2^-24 instead of being flushed to zero.
+// Weights below the smallest normal float16 number (2^-14) and below the smallest subnormal one (2^-24). The CPU
+// multiplies fp32 weights with V, so the output has only its own rounding error, in addition to the rounding of exp and
+// lse. A GPU rounds each weight to a multiple of 2^-24 before the product. On both devices, the weight of every key
+// counts as nonzero. The gradient of V is stored in float16, where it is rounded to the nearest multiple of 2^-24 and
+// not flushed to zero.
 TEST(AttentionOperator, TinyElasticWeights_AreNotFlushedInFloat16) {
   constexpr int64_t kKeys = 20000;
   at::manual_seed(7);

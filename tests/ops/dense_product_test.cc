@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Compares bf16 products with fp64 products of the same numbers, with a tolerance of one bf16 rounding. The shapes
-// cover few and many rows, one and several blocks of b, and strided operands.
+// cover small and large numbers of rows, one and several blocks of b, and strided operands.
 TEST(DenseProduct, Bf16Product_IsRoundedOnce) {
   struct Shape {
     int64_t m, n, k;

@@ -27,13 +27,13 @@ at::Tensor layer_random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType typ
   return (at::randn(sizes, generator, at::TensorOptions().dtype(at::kFloat)) * deviation).to(type).to(test_device());
 }
 
-// Layers with random weights. Their tensors keep their addresses, so that recorded work can be replayed.
+// Layers with random weights. The addresses of their tensors do not change, so that recorded work can be replayed.
 class LayersOfAStep {
  public:
   explicit LayersOfAStep(const LayersCase& of) : c_(of), pages_((c_.longest + kPage - 1) / kPage) {
     const auto numbers = at::TensorOptions().dtype(at::kLong).device(test_device());
     if (pages_ % 7 == 0) ++pages_;
-    // Pages that follow each other in the table are not adjacent in memory.
+    // Consecutive pages of the table are not adjacent in memory.
     table_ = (at::arange(pages_, at::kLong) * 7 % pages_).unsqueeze(0);
     in_.x = layer_random({1, kHidden}, 1);
     in_.lengths = at::zeros({1}, numbers);
@@ -74,7 +74,7 @@ class LayersOfAStep {
   }
 
   const FusedDecodeLayers& inputs() const { return in_; }
-  // Sets the input of a different decode step: another token, in a sequence of another length.
+  // Sets the input of a different decode step: a new token, in a sequence of a different length.
   void set(int64_t step) {
     const int64_t length = step % 2 == 0 ? c_.longest - step : 1 + (97 * step + 30) % c_.longest;
     const PagePlaces& pages = in_.layers.front().pages;  // all layers share these tensors

@@ -192,8 +192,8 @@ TEST_P(Fused, SwigluHalvesBackward_MatchesSwigluBackward) {
   }
 }
 
-// Covers runs of tokens that start and end within documents, numbers of channels that are a multiple of a vector or
-// not, and rows of a wider tensor.
+// Covers runs of tokens that start and end within documents, numbers of channels that are and that are not a multiple
+// of a vector, and rows of a wider tensor.
 TEST_P(Fused, ShortConvolution_MatchesReference) {
   at::manual_seed(11);
   const at::Tensor starts = at::tensor({0L, 1L, 3L, 3L, 31L, 32L, 64L, 200L});
@@ -245,7 +245,8 @@ TEST_P(Fused, ShortConvolution_ContinuesFromPast) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
-// Batches and lengths that exceed the grid limit of the GPU. The last elements must equal the result for them alone.
+// Batches and lengths that exceed the grid limit of the GPU. The last elements must be equal to the result of computing
+// only these elements.
 TEST_P(Fused, ShortConvolution_ExceedsGridLimit) {
   at::manual_seed(13);
   const at::Tensor w = random({8, 1, 4}), b = random({8});
@@ -392,8 +393,9 @@ TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   for (size_t n = 0; n < 2; ++n) EXPECT_LE(error(found[n], expected[n]), rounding) << n;
 }
 
-// Rows of a large vocabulary whose exponentials sum up with a systematic rounding error in a naive fp32 loop (equal
-// terms), and rows with logits of up to 1e4. The logits are exact products, so the only error is the operator's.
+// Rows of a large vocabulary whose exponentials (equal terms) sum up with a systematic rounding error in a naive fp32
+// loop, and rows with logits of up to 1e4. The logits are exact products, so that the only error is the error of the
+// operator.
 TEST(FusedValues, LinearCrossEntropy_IsAccurateForLargeVocabulariesAndLogits) {
   constexpr int64_t kVocabulary = 262144;
   at::manual_seed(11);
@@ -581,7 +583,7 @@ TEST(FusedValues, SecondDerivative_Throws) {
   }
 }
 
-// Every operator with a CPU kernel must also handle CUDA tensors, at least with one of our own errors.
+// Every operator with a CPU kernel must also handle CUDA tensors, at least by throwing an error of this project.
 TEST(FusedValues, EveryCpuOperator_HandlesCudaTensors) {
   int seen = 0;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {

@@ -91,8 +91,8 @@ TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   }
 }
 
-// Covers few and many tiles, inner dimensions with fewer and with more steps than are in flight, and numbers of columns
-// and chunks that are not multiples of the tile sizes.
+// Covers small and large numbers of tiles, inner dimensions with fewer and with more steps than are in flight, and
+// numbers of columns and chunks that are not multiples of the tile sizes.
 TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {40, 520, 1288, 2312, 3080}) {
@@ -139,7 +139,7 @@ PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, 
   return write;
 }
 
-// Must be bitwise equal to a product followed by a separate rotation, for the shapes of models.
+// The result must be bitwise equal to a product followed by a separate rotation, for the shapes of real models.
 TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
   struct Shape {
     int64_t in, heads, kv_heads, dim;

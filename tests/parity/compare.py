@@ -72,8 +72,8 @@ def load(folders):
 
 
 def agreement(name, there, here):
-    """Returns "printed" if the values are equal in a table, "rounding" if two perplexities differ only by fp32
-    rounding, and otherwise None."""
+    """Returns "printed" if the values are equal when printed in a table, "rounding" if two perplexities differ only by
+    fp32 rounding, and otherwise None."""
     if not all(isinstance(value, (int, float)) for value in (there, here)):
         return "printed" if there == here else None
     if f"{there:.4f}" == f"{here:.4f}":

@@ -145,7 +145,8 @@ def check_meta_device(make, folder):
 
 
 def compare_bits(seen, plain):
-    """Asserts that the operator received bf16 queries and parameters that are bitwise equal to those in `plain`."""
+    """Asserts that the operator received bf16 queries, and that it received tau, the distance bias and the sinks
+    bitwise equal to the parameters of the model `plain`."""
     layers = [m for m in plain.modules() if hasattr(m, "q_proj")]
     assert len(seen) == len(layers)
     for (dtype, bias, tau, sink), layer in zip(seen, layers):

@@ -259,7 +259,7 @@ def test_chunked_attention_is_converted_to_documents():
 
 
 def visible(documents, batch, q_length, kv_length, window):
-    """Returns the pairs (batch, q_length, kv_length) that are visible to the operator for a result of lazy_mask."""
+    """Returns the visible pairs as a mask (batch, q_length, kv_length), computed from a result of lazy_mask."""
     if documents is None:
         seen, _ = definition.visible_pairs(q_length, kv_length, True, window or -1)
         return seen.expand(batch, -1, -1)

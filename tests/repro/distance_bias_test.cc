@@ -1,4 +1,4 @@
-// Tests the measures of learned distance biases on curves with known answers.
+// Tests the statistics of learned distance biases on curves with known answers.
 #include "repro/distance_bias.h"
 
 #include <gtest/gtest.h>

@@ -135,7 +135,8 @@ TEST(EvidenceProtocol, EmbeddedProtocol_HasExpectedConfigurations) {
   EXPECT_EQ(order.back(), "D.entmax15.seed3");
 }
 
-// Cells with the same seed are compared as pairs: all initial weights that they have in common are equal.
+// Cells with the same seed are compared as pairs. Therefore, all initial weights that they have in common must be
+// equal.
 TEST(EvidenceProtocol, CellsOfOneSeed_ShareInitialWeights) {
   const Protocol p = read_protocol(kTinyProtocol, "tiny.toml");
   const TemporaryFolder configs;

@@ -37,7 +37,7 @@ class EvidenceSteps : public testing::Test {
   Json record(const EvidenceRun& run) const { return read_record(kRecords, embedded_protocol(), run, ""); }
 };
 
-// Models of recipes are matched to models of the protocol by equal configurations, independent of names.
+// Models of recipes are matched to models of the protocol by comparing their configurations, not their names.
 TEST_F(EvidenceSteps, ModelsAndSeeds_AreFoundByConfiguration) {
   const auto fig6 = steps("fig6", 2);
   for (const auto& [step, run] : {std::pair{"lazy", "B.lazy.seed1"},

@@ -33,7 +33,7 @@ class Evidence : public testing::Test {
     options.only = {run};
     return options;
   }
-  // Writes a record with the fields that later code reads, without a training.
+  // Writes a record with the fields that later code reads, without training a model.
   void write_record(const EvidenceRun& run, double seconds, double excess) const {
     fs::create_directories(files_.options().records);
     const Json record = {{"format", kEvidenceFormat},

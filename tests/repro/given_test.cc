@@ -113,7 +113,7 @@ TEST_F(GivenModels, Caches_HaveExpectedSizesAndReads) {
     const ModelAndTexts subject = model_and_texts(
         {{{"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}}, "cpu", false}, 3, 41);
     const at::NoGradGuard guard;
-    double alive = 0;  // alive keys of the last four of 24 tokens, summed over layers and heads
+    double alive = 0;  // keys with nonzero weight for the last four of 24 tokens, over all layers and heads
     for (size_t n = 0; n < 2; ++n) {
       ForwardOptions options;
       options.return_stats = true;

@@ -1,4 +1,4 @@
-// Tests the judge on synthetic seeds with known answers.
+// Tests the statistical judge on synthetic values per seed with known answers.
 #include "repro/judge.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,8 @@ TEST(Judge, IntervalsAndP_MatchSciPy) {
   }
 }
 
-// A region with two bounds: outside of the region the p of the nearer bound, inside it the larger p.
+// A region with two bounds: if the mean is outside of the region, the p-value of the nearer bound is used, otherwise
+// the larger p-value.
 TEST(Judge, RegionWithTwoBounds_UsesTheRelevantBound) {
   const std::vector<double> seeds{0.49, 0.52, 0.505};
   EXPECT_NEAR(*over_units(seeds, {0.45, 0.55}).p, 0.035098718646, 1e-10);  // ttest_1samp(x, 0.55); 0.45: 0.0239
@@ -92,7 +93,7 @@ TEST(Judge, TooFewTexts_DecideNothing) {
   EXPECT_EQ(decide(over_units(eight, below(0)), rule, 0).verdict, Verdict::reproduced);
 }
 
-// A value within 10 % of the published value counts as reproduced, however narrow the interval is.
+// A value within 10 % of the published value is treated as reproduced, even if the confidence interval is very narrow.
 TEST(Judge, PreciseValue_WithinToleranceIsReproduced) {
   const Region tenth{0.9 * 0.5958, 1.1 * 0.5958};
   EXPECT_EQ(verdict({0.5990, 0.5991, 0.5992}, tenth), Verdict::reproduced);
@@ -131,7 +132,8 @@ TestedClaim claim(const std::vector<double>& seeds) {
   return out;
 }
 
-// p = 0.0016 stays below 0.05 with up to 30 further claims without a measurement, but not with 31.
+// p = 0.0016 stays below 0.05 after the Holm correction with up to 30 further claims without a measurement, but not
+// with 31.
 TEST(Judge, ClaimsOfPage_ShareOneCorrection) {
   const std::vector<double> effect{-0.031, -0.042, -0.028, -0.037};
   for (const auto& [others, expected] :
@@ -155,7 +157,7 @@ TEST(Judge, ClaimsOfPage_ShareOneCorrection) {
   page.push_back(claim({0.031, 0.042, 0.028, 0.037}));
   EXPECT_EQ(judge_page(page).back().verdict, Verdict::open);
   EXPECT_EQ(judge_page({page.back()}).back().verdict, Verdict::refuted);
-  // Claims of a different family do not count.
+  // Claims of a different family do not affect the correction.
   for (size_t n = 0; n < 20; ++n) page[n].finding.family = "(a)";
   const std::vector<Finding> apart = judge_page(page);
   EXPECT_EQ(apart.back().verdict, Verdict::refuted);

@@ -41,7 +41,7 @@ class Latency : public GivenModels {
 
 at::Tensor some_text() { return at::arange(40).remainder(7).add(80).unsqueeze(0); }
 
-// Scores and weights of the first layer, whose input is equal in all variants of a model.
+// Returns scores and weights of the first layer, whose input is equal in all variants of a model.
 std::pair<at::Tensor, at::Tensor> first_layer(LanguageModel& model) {
   std::pair<at::Tensor, at::Tensor> out;
   ActivationHooks hooks;
@@ -185,7 +185,7 @@ TEST_F(Latency, Recipe_RunsToCompletion) {
   for (const Json& row : table.at("rows")) EXPECT_EQ(row.size(), table.at("columns").size());
   EXPECT_EQ(table.at("rows").at(1).at(6), "1") << "all alive";
   EXPECT_THAT(to_html(run), HasSubstr(title));
-  // Different weights of the comparison model make a different measurement.
+  // If the comparison model has different weights, the measurement is treated as a different step.
   const auto other = options({{"lazy", folder_ / "lazy"}, {"softmax-rope150k", folder_ / "lazy"}});
   for (const StepRun& s : plan_recipe(find_recipe("latency"), other).steps)
     EXPECT_FALSE(s.found && s.step.id == "lazy.model_latency");

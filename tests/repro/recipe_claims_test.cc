@@ -185,8 +185,8 @@ TEST(Recipes, Figure2a_DecidesWhichTokenIsTheSink) {
   EXPECT_THAT(recipe.pictures(results), HasSubstr("Sink<sub>k</sub>"));
 }
 
-// [layer][head][distance]: a fraction `upper` of the heads in the upper layers shows inhibition of return; all other
-// curves decay.
+// Returns distance biases [layer][head][distance] in which a fraction `upper` of the heads in the upper layers shows
+// inhibition of return; all other curves decay.
 Json learned(int layers, int heads, double upper) {
   Json bias = Json::array();
   for (int l = 0; l < layers; ++l) {
@@ -249,7 +249,7 @@ TEST(Recipes, Figure4_JudgesSyntheticBiases) {
             Verdict::open);
 }
 
-// Every recipe uses every seed, so --seeds increases the number of judged values.
+// Every recipe uses every seed, so that --seeds increases the number of values that are judged.
 TEST(Recipes, FurtherSeeds_AreCounted) {
   Values values = four_seeds("lazy", learned(12, 8, 1));
   const auto n = [&](int64_t seeds) {
@@ -501,7 +501,7 @@ TEST(Recipes, MinimalOverhead_AllowsSmallOverhead) {
   EXPECT_THAT(judged(0.8).reason, Names({20}));
 }
 
-// The study does not say which standard deviation it prints, so either of the two is accepted.
+// The study does not say which of two standard deviations it prints, so either of the two is accepted.
 TEST(Recipes, PrintedDigits_MatchEitherMeasure) {
   const auto judged = [](double by_n, double by_less) {
     std::vector<Json> layers(

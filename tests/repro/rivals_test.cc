@@ -83,7 +83,8 @@ TEST_F(Rivals, Recipe_RunsFromTrainingToPage) {
   for (const Finding& f : run.findings) {
     EXPECT_TRUE(f.estimate || f.verdict == Verdict::open) << f.claim;
     EXPECT_THAT(f.reason, testing::Not(HasSubstr(unmeasured))) << f.claim;
-    // There may be no sink to remove, or no validation that early in a slow training.
+    // A value may be missing because no sink can be removed or because a slow training has no validation at such an
+    // early time.
     const bool may_be_missing =
         f.claim.find("ink") != std::string::npos || f.claim.find("at equal time") != std::string::npos;
     if (!may_be_missing) {

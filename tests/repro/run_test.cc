@@ -65,7 +65,7 @@ TEST_F(ReproRun, Run_MeasuresRecordsAndReports) {
   for (const StepRun& s : plan_recipe(probe, o).steps) EXPECT_TRUE(s.found) << s.step.id;
 }
 
-// Steps that are copied to RECORDS/steps replace the same steps elsewhere, with or without their models.
+// Steps that are copied to RECORDS/steps replace the same steps in other output folders, with or without their models.
 TEST_F(ReproRun, RecordedSteps_AreReusedElsewhere) {
   const Recipe probe = small_recipe(2);
   const RunOptions o = small_recipe_options(folder_);
@@ -141,7 +141,7 @@ TEST_F(ReproRun, Run_ResumesAfterFailedStep) {
       EXPECT_EQ(fs::last_write_time(s.folder / "record.json"), written.at(s.step.id)) << s.step.id;
     }
   }
-  RunOptions other = o;  // a different corpus makes different steps
+  RunOptions other = o;  // with a different corpus, all steps are different steps
   write_tiny_corpus(folder_ / "second");
   std::ofstream(folder_ / "second" / "corpus" / "corpus.json", std::ios::app) << "\n";
   other.conditions.corpus = folder_ / "second" / "corpus";
@@ -230,7 +230,7 @@ int stopped_worker(const fs::path& folder, int signal, const std::function<bool(
   return status;
 }
 
-// Returns a condition: the log of the worker's first training has more than `lines` lines.
+// Returns a condition: the log of the first training of run_small_recipe has more than `lines` lines.
 std::function<bool()> logged(const fs::path& folder, size_t lines) {
   return [=] {
     std::error_code ignored;
@@ -242,7 +242,7 @@ std::function<bool()> logged(const fs::path& folder, size_t lines) {
   };
 }
 
-// The records that the worker has written, with their modification times.
+// The records that run_small_recipe has written, with their modification times.
 std::map<std::string, fs::file_time_type> records_of(const fs::path& folder) {
   std::map<std::string, fs::file_time_type> out;
   std::error_code ignored;
@@ -282,8 +282,8 @@ TEST_F(ReproRun, Signal_GivesExitCode128PlusSignal) {
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGTERM);
 }
 
-// The run is killed twice between pieces. Recorded steps do not run again, and the final result equals the result of an
-// uninterrupted run.
+// The run is killed twice while it measures models in pieces. Recorded steps do not run again, and the final result is
+// equal to the result of an uninterrupted run.
 TEST_F(ReproRun, ComparisonInPieces_ResumesAfterKill) {
   fs::create_directories(folder_ / "data");
   std::ofstream(folder_ / "data" / "wiki.test.raw")

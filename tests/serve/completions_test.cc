@@ -135,7 +135,7 @@ TEST(Scoring, EchoWithLogprobs_CoversPromptAndGeneratedToken) {
   EXPECT_EQ(logprobs["top_logprobs"][2].size(), 2u);
   EXPECT_EQ(json["choices"][1]["index"], 1);
   EXPECT_EQ(json["choices"][1]["logprobs"]["tokens"], Json({"d", ""}));
-  // The log-probability is written with the same digits.
+  // The server must write the log-probability with exactly the digits that the JSON library prints for this number.
   EXPECT_THAT(reply.body, HasSubstr(Json(double{fake_logprob(99)}).dump()));
 }
 

@@ -20,7 +20,7 @@ using namespace engine_texts;
 
 bool on_gpu() { return ops::test::test_device().is_cuda(); }
 
-// In bf16 on a GPU, where small batches compute each row independently; on other devices in fp32.
+// Returns a model in bf16 on a GPU, where small batches compute each row independently, and in fp32 on other devices.
 LanguageModel model_of(const std::string& kind, at::ScalarType dtype = on_gpu() ? at::kBFloat16 : at::kFloat) {
   ModelConfig c = small(kind);
   c.hidden_size = 64;
@@ -88,7 +88,7 @@ std::vector<int64_t> ids_of(const std::vector<ScoredToken>& tokens) {
 
 class DecodeRunnerModels : public ::testing::TestWithParam<std::string> {};
 
-// In fp32. The reference is full forward passes on the CPU, whose logits are equal up to rounding.
+// The models are in fp32. The reference is full forward passes on the CPU, whose logits are equal up to rounding.
 TEST_P(DecodeRunnerModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model = model_of(GetParam(), at::kFloat), reference = model_of(GetParam(), at::kFloat);
   reference.to(at::kCPU);
@@ -105,7 +105,7 @@ TEST_P(DecodeRunnerModels, GreedyDecode_MatchesFullForward) {
   }
 }
 
-// The batch size changes: requests join and leave in the middle of a text.
+// The batch size changes during a text, because requests join and leave.
 TEST_P(DecodeRunnerModels, Text_IsIndependentOfBatchAndGraphCapture) {
   LanguageModel model = model_of(GetParam());
   const std::vector<GenerationRequest> requests = mixed_requests();
@@ -129,7 +129,8 @@ INSTANTIATE_TEST_SUITE_P(All, DecodeRunnerModels,
                                            "none"),
                          [](const auto& info) { return info.param; });
 
-// A prefill pass is captured when its shape occurs again: the scores of one prompt are compared over several requests.
+// A prefill pass is captured when its shape occurs for the second time. Therefore the scores of one prompt are compared
+// over several requests.
 TEST(DecodeRunner, PromptScores_AreEqualAfterGraphCapture) {
   for (const char* kind : {"lazy", "window", "learned"}) {
     LanguageModel model = model_of(kind);
@@ -171,7 +172,7 @@ TEST(DecodeRunner, FusedLayers_GiveTheSameText) {
   }
 }
 
-// In fp32, with equal logits.
+// The model is in fp32, and the logits on the device and on the host are equal.
 TEST(DecodeRunner, SampledToken_MatchesTheHost) {
   LanguageModel model = model_of("lazy", at::kFloat);
   EngineOptions host = with_steps();
@@ -305,7 +306,7 @@ TEST(DecodeRunner, Memory_DoesNotGrow) {
   EXPECT_EQ(flat, 5);
 }
 
-// Weights stored only in the compute precision give the same texts as weights that are cast.
+// If weights are stored only in the compute precision, the texts must be the same as with fp32 weights that are cast.
 TEST(DecodeRunner, ConvertedWeights_GiveTheSameText) {
   LanguageModel model = model_of("lazy", at::kBFloat16);
   const auto expected = texts_of(model, with_steps(), mixed_requests(), false);

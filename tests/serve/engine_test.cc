@@ -73,7 +73,7 @@ ModelConfig recurrent(MixerType mixer) {
   return c;
 }
 
-// Mixers with a recurrent state: one pass per sequence.
+// Models whose mixers have a recurrent state are computed with one pass per sequence.
 TEST(Engine, RecurrentModels_MatchFullForward) {
   for (const MixerType mixer : {MixerType::retnet, MixerType::mamba2, MixerType::gated_delta_net, MixerType::ttt_linear,
                                 MixerType::titans_mac}) {
@@ -92,7 +92,7 @@ TEST(Engine, RecurrentModels_MatchFullForward) {
   }
 }
 
-// The text is much longer than the cache.
+// The generated text is much longer than the cache.
 TEST(Engine, StreamingCache_ContinuesBeyondItsSize) {
   const StreamingCache keep{2, 14};
   LanguageModel model(small(), 11);
@@ -116,7 +116,8 @@ TEST(Engine, StreamingCache_ContinuesBeyondItsSize) {
   }
 }
 
-// Bitwise equal texts and log-probabilities, alone and together with other requests that come and go.
+// A request must have bitwise equal texts and log-probabilities when it runs alone and when it runs together with other
+// requests that join and leave.
 TEST(Engine, Text_IsIndependentOfTheBatch) {
   ModelConfig c = small();
   c.hidden_size = 96;
@@ -161,7 +162,7 @@ TEST(Engine, SharedChunks_DoNotChangeTheText) {
   const std::vector<int64_t> expected = submit(fresh, other)->wait().ids();
   EXPECT_EQ(submit(engine, other)->wait().ids(), expected);
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32);
-  // The last chunk of a prompt of whole chunks is computed again, because its logits are needed.
+  // The last chunk of a prompt that consists of whole chunks is computed again, because its logits are needed.
   other.prompt.resize(32);
   submit(engine, other)->wait();
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32 + 16);
@@ -256,7 +257,8 @@ TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
-// Memory for separate caches is limited like pages: if a request does not fit, it waits and is not refused.
+// The memory for separate caches is limited in the same way as pages: if a request does not fit, it waits and is not
+// refused.
 TEST(Engine, ExhaustedSeparateCaches_RequestsWait) {
   ModelConfig config = small("none");
   config.positions = {};
@@ -379,7 +381,8 @@ TEST(Engine, PositionTable_LimitsTheRequestLength) {
             Engine::Refusal::too_long);
 }
 
-// The model has diverged: the affected request fails and names the reason, and the engine continues.
+// The model has diverged (its logits are NaN). The affected request fails with a message that names the reason, and the
+// engine continues.
 TEST(Engine, Failure_EndsOnlyItsRequest) {
   LanguageModel model(small(), 3);
   for (const auto& [name, tensor] : model.parameters()) {

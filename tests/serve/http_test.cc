@@ -331,7 +331,7 @@ TEST(Limits, Connections_AreLimited) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.json()["error"]["code"], "too_many_connections");
   clients.pop_back();
-  int status = 0;  // the server notices the free place only after some time
+  int status = 0;  // the server notices only after some time that a connection has become available
   for (int i = 0; i < 100 && status != 200; ++i) status = server.client().get("/health").status;
   EXPECT_EQ(status, 200);
 }

@@ -35,7 +35,8 @@ STOP, LONGEST = ["\n\n", " the"], 24  # stop strings and maximum length of the g
 
 
 def likelihoods(folder):
-    """Reads the samples in a folder: {task: {(document, texts of the request): (log-likelihood, greedy or None)}}."""
+    """Reads the samples of all tasks in a folder. Returns a dictionary {task: {(document number, request number, texts
+    of the request): (log-likelihood, greedy flag or None)}}."""
     found = {}
     for file in sorted(Path(folder).rglob("samples_*.jsonl")):
         of_task = found.setdefault(file.name.removeprefix("samples_").rsplit("_", 1)[0], {})

@@ -30,7 +30,8 @@ TEST(PagePool, Take_ReturnsAvailablePagesOnly) {
   pool.give_back(*three);
   const auto all = pool.take(5);
   ASSERT_TRUE(all);
-  EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));  // without page 0
+  // All pages except page 0.
+  EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));
 }
 
 TEST(PagePool, Find_ComparesTokensAndPrecedingChunk) {

@@ -123,7 +123,7 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
       auto future = first->done.get_future();
       ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
       EXPECT_EQ(first->reason, FinishReason::length);
-      // Two steps, and one token after the prefill of a preempted text that restarts in between.
+      // Allowed are two steps, and one token after the prefill of a preempted text that restarts in between.
       EXPECT_LE(first->steps, 3u);
     }
     for (const Engine::Id id : ids) engine.cancel(id);
@@ -133,7 +133,7 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
   }
 }
 
-// Open-ended requests finish too, although short requests keep arriving.
+// Requests without a length limit finish too, although short requests keep arriving.
 TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());

@@ -258,7 +258,7 @@ TEST(CompletionRequest, UnsupportedFields_AreRefusedUnlessTheyRequestTheDefault)
   }
 }
 
-// Every name is in the table of docs/guides/serve.md that says what happens to it.
+// The table of docs/guides/serve.md contains every unsupported field and says how the server treats it.
 TEST(CompletionRequest, UnsupportedFields_AreDocumented) {
   const std::string page = read_file(LAZY_SOURCE_DIR "/docs/guides/serve.md");
   const auto names_after = [&](const std::string& heading) {

@@ -132,7 +132,8 @@ def check_weights(page, column, index, row):
     def of(name, at):
         return [value for layer in answer[name][at] for value in layer]
 
-    def close(found, wanted):  # the page's values may come from a pass over more tokens: one unit in the last digit
+    # Tolerance of one unit in the last digit: the page may have computed the values in a pass over more tokens.
+    def close(found, wanted):
         assert len(found) == len(wanted) and all(abs(a - b) < 1.5e-4 for a, b in zip(found, wanted)), (found, wanted)
 
     def choose(name, value):

@@ -1,5 +1,5 @@
-// Tests the report of the hook points of one text: statistics against the tensors, tensors against the hooks, and
-// invalid input.
+// Tests the report of the activations of one text at the hook points: statistics are compared with the tensors, and
+// tensors with the values that hooks receive. Also tests invalid input.
 #include "sinks/activations.h"
 
 #include <ATen/ATen.h>

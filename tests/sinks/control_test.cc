@@ -61,7 +61,7 @@ TEST(UniformRows, UniformSinkRatio_MatchesEqualScores) {
   EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }), Names({1, 0}));
 }
 
-// Rows of equal scores have no excess at any level, also for normalizers that depend on the level.
+// Rows of equal scores have no excess sink for any value of the scores, also for normalizers that depend on this value.
 TEST(UniformRows, UniformRows_UseLevelOfMeasuredRows) {
   const at::NoGradGuard no_grad;
   for (const char* normalizer : {"softmax", "softmax_sink", "sigmoid", "softpick"}) {
@@ -104,7 +104,8 @@ TEST(UniformRows, UniformRows_UseOffsetOfEachHead) {
   EXPECT_THAT(error_of([] { uniform_sink_ratios(small_model("softmax", 0, 7), 5); }), Names({7}));
 }
 
-// The statistics and outputs of the control equal the results with max(p - 1 / i, 0) in every layer.
+// The statistics and outputs of the model with a post-hoc offset must be equal to results with the weights max(p - 1 /
+// i, 0) in every layer.
 TEST(PostHoc, PostHoc_MatchesModelWithReducedWeights) {
   for (const double tau : {-1.0, -0.4}) {
     LanguageModel model = small_model("softmax");

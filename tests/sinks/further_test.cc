@@ -378,7 +378,7 @@ TEST(DecodeReads, Result_MatchesFullMatrices) {
     const double row_bytes = 16 * 4, steps = samples * queries;  // head_dim fp32 values
     double visible_bytes = 0, alive_bytes = 0;
     for (size_t layer = 0; layer < 3; ++layer) {
-      // A weight within rounding error of zero may be alive in only one of the results.
+      // A weight within rounding error of zero may be nonzero in only one of the two results.
       EXPECT_NEAR(found.alive[layer], alive[layer] / pairs[layer], 1 / pairs[layer]);
       EXPECT_NEAR(found.alive_in_group[layer], in_group[layer] / rows[layer], 1 / rows[layer]);
       if (std::string_view(c.normalizer) == "elastic") {

@@ -45,7 +45,7 @@ at::Tensor seen_at(const Seen& seen, const std::string& name) {
   return {};
 }
 
-// The first tensor that differs must be `first`. Returns its new and its old value.
+// Asserts that `first` is the first tensor that differs. Returns its new value and its old value.
 std::pair<at::Tensor, at::Tensor> first_change(const Interventions& interventions, const std::string& first) {
   LanguageModel model = small_gpt2(21, 20);
   const Seen before = pass_under(model, {}), after = pass_under(model, interventions);
@@ -128,7 +128,7 @@ TEST(Interventions, Parameters_AreChangedAndRestored) {
   for (const auto& [name, tensor] : model.stored()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
 }
 
-// The concatenated projections are cached in other precisions. A change must update this cache.
+// The model caches the concatenated projections in other precisions. A change of a weight must update this cache.
 TEST(Interventions, Parameters_AreChangedInBf16) {
   const at::NoGradGuard guard;
   LanguageModel model = small_gpt2(21, 20);

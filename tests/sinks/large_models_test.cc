@@ -51,8 +51,8 @@ TEST(LayerAtATime, Measures_MatchWholeModel) {
     LanguageModel whole = LanguageModel::load(folder.path());
     LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
     EXPECT_EQ(all_measures(parts, {}), all_measures(whole, {}));
-    // A value that is inserted into a later layer comes from the same sample, independent of the number of samples in
-    // progress.
+    // A value that an intervention inserts into a later layer comes from the same sample, independent of the number of
+    // samples that are processed together.
     Interventions change;
     change.add("layers.2.residual[3]=0.5*layers.0.residual[1] - layers.1.mlp.output[2]")
         .set_zero("layers.1.attention.weights[:,:,0]");

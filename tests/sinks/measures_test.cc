@@ -22,7 +22,8 @@ struct Case {
 
 class MeasuresOf : public testing::TestWithParam<Case> {};
 
-// Every measure computed from the row statistics of the kernel equals the measure computed from full matrices.
+// Every measure computed from the row statistics of the kernel must be equal to the measure computed from full
+// matrices.
 TEST_P(MeasuresOf, Match_FullMatrices) {
   const Case c = GetParam();
   LanguageModel model = small_model(c.normalizer, c.tau, c.window, c.kv_heads);
@@ -64,7 +65,8 @@ TEST_P(MeasuresOf, Match_FullMatrices) {
       EXPECT_NEAR(m.sink_ratio[l][h], sink[l][h], bound);
       EXPECT_NEAR(m.density[l][h], density[l][h], 2 * bound);
       EXPECT_NEAR(m.released_mass[l][h], released[l][h], bound);
-      // A pair within rounding error of the threshold may be counted or not. The bound allows for one such pair.
+      // Whether a weight within rounding error of the threshold counts as zero may differ. The bound allows for one
+      // such weight.
       EXPECT_NEAR(m.alive_fraction[l][h], alive[l][h] / pairs, 1.5 / pairs);
       EXPECT_DOUBLE_EQ(rates[l][h], over[l][h]);
       EXPECT_NEAR(m.sink_ratio[l][h] + m.density[l][h] + m.released_mass[l][h], 1, 1e-12);
@@ -82,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Models, MeasuresOf,
                          });
 
 TEST(Measures, Measures_MatchHandComputedValues) {
-  // One layer, one sample, two heads, three queries. The values are the weight of the first key, the released mass and
-  // the number of alive keys.
+  // One layer, one sample, two heads, three queries. The statistics are the weight on the first key, the released mass
+  // (1 - sum of the weights) and the number of nonzero weights.
   const at::Tensor stats =
       at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
                   /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f})

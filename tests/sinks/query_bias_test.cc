@@ -36,7 +36,7 @@ Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& inte
 
 at::Tensor some_text() { return at::remainder(at::arange(2 * 11, at::kLong) * 13 + 2, 40).view({2, 11}); }
 
-// Scores are the sum of four terms. The third is Delta_j, which does not depend on the query.
+// Scores are the sum of four terms. The third term is Delta_j, which does not depend on the query.
 TEST(QueryBias, Delta_EqualsGammaTimesInput) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
@@ -138,7 +138,8 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
         at::equal(changed.at.at("embedding").select(1, 0), plain.at.at("embedding.positions")[0][0].expand({2, 24})));
     EXPECT_TRUE(at::equal(changed.at.at("embedding").slice(1, 1), plain.at.at("embedding").slice(1, 1)));
 
-    // 5: the keys, and also gamma, lose the contributions of two coordinates of the attention input.
+    // 5: the contributions of two coordinates of the attention input are removed from the keys, and therefore also from
+    // gamma.
     changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.weight[3+17,24:48]"));
     expect_nothing_before(model, "layers.1.attention.k.projected", changed, plain);
     const at::Tensor columns = p.k.to(at::kDouble).index_select(1, at::tensor({3, 17}, at::kLong));

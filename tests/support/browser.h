@@ -1,6 +1,6 @@
-// Checks a page in a real browser at the widths of a desktop, a phone and a small phone, in both color schemes.
-// Nothing overflows. All pictures are visible and their text is legible. Each position of a slider shows its own
-// picture. Nothing is fetched and nothing is logged. Pages and screenshots are kept in the build folder
+// Checks a page in a real browser at the widths of a desktop, a phone and a small phone, in both color schemes. The
+// checks are: no element overflows; all pictures are visible and their text is legible; each position of a slider shows
+// a different picture; the page fetches nothing and logs nothing. Pages and screenshots are kept in the build folder
 // (tests/report_pages/). The tests are skipped with a message if Chromium is not installed.
 #pragma once
 #include <fmt/format.h>
@@ -107,7 +107,7 @@ inline constexpr const char* kProbe = R"(
   parent.postMessage(JSON.stringify(found), '*');
 });</script>)";
 
-// A browser window has a minimum width, but a frame has none. Therefore the page is checked in a frame.
+// A browser window has a minimum width, but a frame does not. Therefore the page is checked in a frame.
 inline std::string frame(const std::string& file, int width, int height) {
   return fmt::format(
       "<!DOCTYPE html><html><body style=\"margin:0;background:#9aa0a5\"><iframe src=\"{}\" style=\"border:0;width:{}px;"
@@ -174,7 +174,7 @@ class BrowserTest : public testing::Test {
       }
     }
   }
-  // Takes screenshots for people. The test only requires that they exist.
+  // Takes screenshots for manual inspection. The test only requires that the files exist.
   void shoot(const std::string& name, int width, int height, const std::string& suffix, const std::string& flags = "") {
     const std::filesystem::path picture = folder_ / (name + suffix + ".png"),
                                 outer = folder_ / (name + suffix + ".frame.html");

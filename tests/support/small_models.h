@@ -9,7 +9,7 @@
 
 namespace lazy {
 
-// With `normalizer`; elastic has a distance bias.
+// Returns a configuration with the given normalizer. Elastic models also have a distance bias.
 inline ModelConfig small_config(const std::string& normalizer = "softmax") {
   ModelConfig c;
   c.vocab_size = 61;
@@ -28,7 +28,8 @@ inline ModelConfig small_config(const std::string& normalizer = "softmax") {
   return c;
 }
 
-// A model of a family of Llama's or of model/families/, with all properties that distinguish it.
+// Returns a configuration of a family of Llama's or of model/families/, with all properties that distinguish the
+// family.
 inline ModelConfig small_family(const std::string& name) {
   ModelConfig c = small_config();
   c.family = *kModelFamilies.find(name);
@@ -68,7 +69,8 @@ inline ModelConfig small_family(const std::string& name) {
   return c;
 }
 
-// Layers of another mixer. The second layer is attention if the mixer allows it.
+// Returns a configuration with a mixer other than attention. If the mixer allows it, the second layer is an attention
+// layer.
 inline ModelConfig small_mixer(const std::string& name) {
   ModelConfig c = small_config();
   use_mixer(c, *find_mixer(name));

@@ -1,5 +1,5 @@
-// The tokenizers of this build: `bytes` and byte-level BPE. SentencePiece is left out because it uses no threads of
-// this project and takes minutes to build. Parquet is read by another process.
+// The tokenizers of this build are `bytes` and byte-level BPE. SentencePiece is not included, because it uses no
+// threads of this project and takes minutes to build. A separate process reads Parquet files.
 #include "core/error.h"
 #include "data/corpus/source.h"
 #include "data/tokenizer.h"

@@ -260,7 +260,7 @@ TEST(Faults, Policies_StopAtTheirLimits) {
   EXPECT_EQ(backs.exit_code, 1);
   EXPECT_THAT(last_line(backs.errors), Names({11, 2, "training.max_roll_backs"}));
   EXPECT_EQ(state_at(place.run, 10).anomalies.rolled_back, 2);
-  // With the default settings, training stops too.
+  // With the default settings, training also stops.
   EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));
 }
 
@@ -300,7 +300,7 @@ TEST(Faults, Spike_IsSkippedOrRolledBack) {
             curve[static_cast<size_t>(worst) - 1]);  // the document of noise is skipped
 }
 
-// The file system of the log is full: a tmpfs with a few free pages, which later has free space again.
+// The file system of the log, a tmpfs with a few free pages, becomes full and later has free space again.
 TEST(Faults, FullDiskOfLog_StopsAndResumes) {
   if (std::system("unshare -rm true 2>/dev/null") != 0)
     GTEST_SKIP() << "unshare -rm (a private mount namespace) is not allowed here";

@@ -56,7 +56,7 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
   int64_t killed = 0, late = 0, saved = 0;
   while (killed < rounds) {
     const ScratchFolder scratch;
-    // One kill, or several kills of the same run in sequence.
+    // The run is killed one or more times in sequence.
     for (bool again = true; again && killed < rounds; again = random.below(3) == 0) {
       Child child(kill_arguments(scratch), scratch.path());
       std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
@@ -89,7 +89,8 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
   EXPECT_GT(saved, 0) << "every kill came before the first checkpoint";
 }
 
-// The same test with two ranks: one rank is killed, the other one detects it and terminates, and both are restarted.
+// The same test with two ranks: one rank is killed, the surviving rank detects this and terminates, and both are
+// restarted.
 TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
   const int64_t rounds = environment("LAZY_KILL_ROUNDS", 20), seed = environment("LAZY_KILL_SEED", 1);
   fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);

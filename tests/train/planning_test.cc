@@ -65,7 +65,7 @@ TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
                                            {"elastic", "bf16"}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", normalizer, type, checkpointing));
       const bool bf16 = std::string_view(type) != "fp32", fp8 = std::string_view(type) == "fp8";
-      // on a CPU this mode saves the norm, on a GPU it does not
+      // With this mode, a CPU saves the norm, but a GPU does not.
       if (fp8 && std::string_view(checkpointing) == "mlp") continue;
       MemoryQuery q = tiny(normalizer, bf16);
       q.fp8 = fp8;
@@ -74,7 +74,7 @@ TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
       const auto state = state_parts(q);
       ASSERT_EQ(state[1].name, "gradients, fp32");
       const at::Tensor ids = at::randint(300, {q.batch_size, q.seq_len}, at::kLong);
-      {  // this first run allocates tables that are created only once
+      {  // this first run allocates tables that are created only once per process
         LanguageModel model(q.model, 1);
         model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
         model.set_fp8(fp8);
@@ -139,7 +139,8 @@ TEST(PlannedMemory, ProductWeights_CountEveryMixer) {
   }
 }
 
-// For every mixer, alone and combined with attention: the memory that the forward pass saves, and the peak of a step.
+// For every mixer, alone and combined with attention, compares the memory that the forward pass saves and the peak of a
+// step.
 TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
   for (const MixerKind* kind : mixer_kinds()) {
     for (const auto& [hybrid, bf16, checkpointing] : {std::tuple{false, false, "none"},
@@ -192,7 +193,8 @@ TEST(PlannedMemory, Mamba2_SavesInputsOfConvolutionGateAndNorm) {
       << "the difference must be less than half of a tensor with the inner width";
 }
 
-// A layer with a recurrent state counts 12 per state element; an attention layer counts 12 per key and dimension.
+// A layer with a recurrent state contributes 12 FLOPs per state element; an attention layer contributes 12 per key and
+// dimension.
 TEST(Throughput, Flops_CountRecurrentStates) {
   const ModelConfig retnet = of_mixer(*find_mixer("retnet"));
   const auto weights = static_cast<double>(count_parameters(retnet).untied - retnet.vocab_size * retnet.hidden_size);

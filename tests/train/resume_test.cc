@@ -28,7 +28,7 @@ const std::vector<std::string> kStateFiles{"model.safetensors", "optimizer.safet
 
 std::string config_in(const ScratchFolder& scratch) { return write_tiny_config(scratch.path()).string(); }
 
-// A run of 40 steps without interruption. Created once per process.
+// A run of 40 steps without interruption. It is created only once per process.
 const fs::path& straight_run() {
   static const ScratchFolder scratch;
   static const fs::path run = [] {
@@ -207,8 +207,8 @@ TEST(Faults, FullDisk_KeepsPreviousCheckpoint) {
   ASSERT_EQ(run_lazy({config, "--set", "training.steps=10"}, scratch.path()).exit_code, 0);
   const fs::path checkpoints = scratch / "run/checkpoints";
   const auto weights = static_cast<int64_t>(fs::file_size(checkpoints / "step-00000010/model.safetensors"));
-  // With the first limit the weights do not fit; with the second limit only the optimizer state, which is twice as
-  // large, does not fit.
+  // With the first limit, the weights do not fit. With the second limit, the weights fit, but the optimizer state,
+  // which is twice as large, does not.
   for (const int64_t limit : {weights - 1, weights + 1}) {
     const Ended ended = run_lazy({config, "--resume", "--set", "training.steps=40"}, scratch.path(), limit);
     EXPECT_EQ(ended.exit_code, 1);
@@ -230,8 +230,8 @@ TEST(Faults, FullFileSystem_KeepsPreviousCheckpoint) {
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   const auto weights = fs::file_size(straight_run() / "model/model.safetensors");
-  // A checkpoint needs three times the size of the weights and the finished model needs it once. The size of four fits,
-  // but not a second checkpoint.
+  // A checkpoint needs three times the size of the weights, and the finished model needs this size once. The limit of
+  // four times this size is therefore sufficient for them, but not for a second checkpoint.
   std::ofstream(scratch / "script") << fmt::format(R"(set -e
 mkdir -p run && mount -t tmpfs -o size={} tmpfs run
 export OMP_WAIT_POLICY=passive

@@ -41,7 +41,8 @@ TEST(EventWriter, Events_AreReadByIndependentReader) {
   EXPECT_EQ(events[2].scalars.at("throughput(tps)"), 11234.5f);
 }
 
-TEST(EventWriter, IndependentReader_DetectsEveryFlippedBit) {  // shows that the reader can fail
+// Tests the test's own reader: it must reject a file in which any bit is flipped.
+TEST(EventWriter, IndependentReader_DetectsEveryFlippedBit) {
   const ScratchFolder folder;
   EventWriter writer(folder / "tensorboard", 1);
   writer.scalars(7, 2, {{"loss", 1.5}});

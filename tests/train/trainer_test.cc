@@ -88,9 +88,9 @@ TEST(Trainer, SufficientMinutes_ChangeNothing) {
             train_losses("lazy", {"training.steps=8"}));
 }
 
-// Two micro-batches of four sequences equal one batch of eight: the same sequences and the same mean, but with
-// different rounding. The loss of the first step (before any update) is compared, because it does not depend on
-// training.
+// Two micro-batches of four sequences are equivalent to one batch of eight: they contain the same sequences and have
+// the same mean loss, but round differently. The loss of the first step (before any update) is compared, because it
+// does not depend on training.
 TEST(Trainer, Accumulation_IsTheMeanOverTheStep) {
   const std::vector<std::string> base{"training.steps=2", "lr_scheduler.warmup_steps=0"};
   auto whole = base;

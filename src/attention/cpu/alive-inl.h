@@ -1,6 +1,6 @@
-// Weighted sum over the columns with nonzero weight only. Rows are processed in pairs: the columns in which at least
-// one of the two rows is alive are gathered into short lists that stay in L1, so that a row of V is read once for two
-// rows of weights.
+// Weighted sum over only the columns with nonzero weight ("alive" columns). Rows are processed in pairs: the columns in
+// which at least one of the two rows has a nonzero weight are gathered into short lists that stay in L1, so that a row
+// of V is read once for two rows of weights.
 #if defined(LAZY_ATTENTION_CPU_ALIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_ALIVE_INL_H_
 #undef LAZY_ATTENTION_CPU_ALIVE_INL_H_
@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// If the fraction of alive pairs is below this value, the lists are faster than the dense register blocks.
+// If the fraction of nonzero weights is below this value, the lists are faster than the dense register blocks.
 constexpr double kDenseShare = 0.55;
 
 struct AliveList {
@@ -36,9 +36,9 @@ struct SetLanes {
 };
 inline constexpr SetLanes<kLanes == 8 ? 8 : 1> kSetLanes;
 
-// Moves the lanes of a mask to the front of a vector (compress). With AVX2, GCC 12 copies the table of Highway 1.0's
-// Compress to the stack at every call, which took two thirds of the time of the weighted sum. This table is loaded once
-// for all vectors.
+// Moves the lanes of a mask to the front of a vector (compress). With AVX2, GCC 12 copied the table of Compress in
+// Highway 1.0 to the stack at every call, which took two thirds of the time of the weighted sum. The table of this
+// class is loaded only once for all vectors.
 class ToTheFront {
  public:
   explicit ToTheFront(hn::Mask<F> mask) : mask_(mask) {
@@ -59,7 +59,8 @@ class ToTheFront {
   hn::Vec<hn::RebindToSigned<F>> lanes_;
 };
 
-// Lists the alive columns among [0, n) of two rows of weights. n must not exceed kDepth; whole vectors are read.
+// Lists the columns among [0, n) in which at least one of two rows has a nonzero weight. n must not exceed kDepth;
+// whole vectors are read.
 HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
                            AliveList& list) {
   const F f;
@@ -69,7 +70,7 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   size_t count = 0;
   for (size_t j = 0; j < n; j += kLanes) {
     const VF a = hn::LoadU(f, first + j), b = hn::LoadU(f, second + j);
-    const auto alive = hn::Not(hn::And(hn::Eq(a, hn::Zero(f)), hn::Eq(b, hn::Zero(f))));  // NaN counts as alive
+    const auto alive = hn::Not(hn::And(hn::Eq(a, hn::Zero(f)), hn::Eq(b, hn::Zero(f))));  // NaN is treated as nonzero
     const ToTheFront front(alive);
     hn::StoreU(front(a), f, list.weight[0] + count);
     hn::StoreU(front(b), f, list.weight[1] + count);
@@ -81,11 +82,11 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
 }
 
 // kGathered: number of vectors of a row of V that one iteration processes. kSums: number of independent sums per row of
-// weights. The number of registers limits it: 16 sums in total with AVX-512, 8 with AVX2.
+// weights. It is limited by the number of registers: 16 sums in total with AVX-512, 8 with AVX2.
 constexpr size_t kGathered = 4;
 constexpr int kSums = kLanes >= 16 ? 2 : 1;
 
-// out[r] (kV vectors) += sum_n weight[r][n] keys[offset[n]]
+// Computes out[r] += sum_n weight[r][n] keys[offset[n]], where each row of `out` has kV vectors.
 template <int kR, int kV>
 HWY_INLINE void gather(const AliveList& list, const float* HWY_RESTRICT keys, float* HWY_RESTRICT out, size_t out_row) {
   const F f;
@@ -148,7 +149,7 @@ HWY_INLINE void gather_any(size_t vectors, const AliveList& list, const float* k
   }
 }
 
-// Like times_rows, for the groups with `alive[group]`, using the lists of alive columns.
+// Does the same as times_rows for the groups with alive[group] set, but uses the lists of columns with nonzero weight.
 inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
                                           const bool* alive, const float* keys, size_t all_keys, size_t stride,
                                           float* out) {

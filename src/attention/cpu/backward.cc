@@ -1,5 +1,5 @@
-// Backward. Every (kv head, split) accumulates its row blocks in separate sums, which are then added in a fixed order.
-// The code does not use atomics, and the number of splits depends only on the problem.
+// Backward. For every pair (kv head, split), the row blocks are accumulated in a separate set of sums. These sums are
+// then added in a fixed order. The code does not use atomics, and the number of splits depends only on the problem.
 #include <algorithm>
 
 #include "attention/cpu/block.h"
@@ -25,8 +25,8 @@ struct Sizes {
   size_t total(const Problem& p, const Unit& u) const { return packed(p, u) + splits * slab(u); }
 };
 
-// Number of splits per unit. It yields enough independent items for many cores, and each item has at least 1024 rows,
-// so that the cost of its separate sums is small compared with its work.
+// Number of splits per unit (one kv head of one sequence). It yields enough independent items for many cores. Each item
+// has at least 1024 rows, so that the cost of its separate sums is small compared with its work.
 int64_t split_count(const Problem& p, const Schedule& schedule) {
   int64_t longest = 1;
   for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);

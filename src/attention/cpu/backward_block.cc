@@ -1,6 +1,6 @@
-// Backward of one block of rows with two strips (rows x keys): one strip converts scores to weights, the other converts
-// dO . V^T to the gradient of the scores. Whole rows are in memory, so delta = sum p g is computed directly and no
-// output of the forward is needed.
+// Backward of one block of rows with two matrices of size (rows x keys), called strips. In one strip the scores are
+// converted to weights, in the other strip dO . V^T is converted to the gradient of the scores. Whole rows are in
+// memory, so delta = sum p g is computed directly and the output of the forward is not needed.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"
@@ -25,8 +25,8 @@ void load_block(const Problem& p, const ConstView& view, const RowBlock& block, 
   }
 }
 
-// Adds a row of ds to the gradient of the distance bias. The table is indexed by signed distance, so the row adds to a
-// contiguous range.
+// Adds a row of score gradients ds to the gradient of the distance bias. The table is indexed by signed distance, so
+// the row adds to a contiguous range.
 HWY_INLINE void add_position_gradients(const Problem& p, const StripRow& row, const float* ds,
                                        const GradientSlab& slab) {
   const F f;
@@ -50,7 +50,7 @@ HWY_INLINE void add_position_gradients(const Problem& p, const StripRow& row, co
   }
 }
 
-// Converts gradients of the scores to gradients of the products by the derivatives of the softcap.
+// Multiplies the gradients of the scores by the derivatives of the softcap, which gives the gradients of the products.
 HWY_INLINE void scale_gradients(const StripRow& row, const float* slopes, float* ds) {
   const F f;
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {

@@ -1,5 +1,6 @@
-// The interface between the drivers (plain C++, threads) and the vector code (one copy per instruction set): packed
-// keys, blocks of query rows, and the vector code's entry points, which choose the best instruction set at run time.
+// The interface between the drivers (plain C++, threads) and the vector code (compiled once per instruction set):
+// packed keys, blocks of query rows, and the entry points of the vector code, which choose the best instruction set at
+// run time.
 #pragma once
 #include <cstddef>
 
@@ -9,7 +10,7 @@
 
 namespace lazy::kernels::cpu {
 
-constexpr size_t kKeyChunk = 64;  // a multiple of every instruction set's panel width
+constexpr size_t kKeyChunk = 64;  // a multiple of the panel width of every instruction set
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 // fp32 copies of the keys and values of one kv head in one sequence, in the layouts that the products need. Panels have
@@ -21,7 +22,7 @@ struct PackedKeys {
   float* k_panels = nullptr;
   float* v_panels = nullptr;          // backward only
   float* k_rows = nullptr;            // backward only
-  float* v_rows = nullptr;            // forward only
+  float* v_rows = nullptr;            // only used by the forward
   size_t k_stride = 0, v_stride = 0;  // head sizes rounded up to 16
   size_t keys = 0;                    // rounded up to kKeyChunk
 };
@@ -31,7 +32,7 @@ constexpr size_t kSlice = 64;
 struct RowBlock {
   Sequence sequence;
   int64_t head = 0;
-  int64_t first = 0, rows = 0;           // index within the sequence, number of rows
+  int64_t first = 0, rows = 0;           // index of the first row within the sequence, number of rows
   int64_t keys_begin = 0, keys_end = 0;  // union of the rows' visible keys, widened to chunks of kKeyChunk
 };
 
@@ -47,15 +48,15 @@ inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int
 // Row stride of a strip (rows x keys) of scores. It is 16 more than the columns, so that rows use different cache sets.
 inline size_t strip_stride(size_t columns) { return columns + 16; }
 
-// Factor for the products of queries and keys when they are stored. The result is the score before the distance bias,
-// or the argument of tanh if there is a softcap.
+// Factor by which the products of queries and keys are multiplied when they are stored. The result is the score before
+// the distance bias, or the argument of tanh if there is a softcap.
 inline float product_scale(const Problem& p) {
   return static_cast<float>(p.softcap > 0 ? p.scale / p.softcap : p.scale);
 }
 
 constexpr int64_t kMaxRows = 60;
-// Rows per block: the largest number for which the strips of scores fit in L2. It is a multiple of 6 (the rows of a
-// register block) and at most 60.
+// Rows per block: the largest number for which the matrices (strips) of scores fit in L2. It is a multiple of 6, which
+// is the number of rows of a register block, and at most 60.
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);
 
 // Table of the distance bias by signed distance e = key - position. With W = bias_window, the bias for -W < e < W is
@@ -73,8 +74,8 @@ struct HeadParameters {
 struct GradientSlab {
   float* d_k = nullptr;               // shape (keys, k_stride)
   float* d_v = nullptr;               // shape (keys, v_stride)
-  float* d_symmetric_bias = nullptr;  // for the block's head
-  double* d_scalars = nullptr;        // for the block's head: tau, sink, alibi slope
+  float* d_symmetric_bias = nullptr;  // gradient for the head of the row block
+  double* d_scalars = nullptr;        // gradients of tau, sink and ALiBi slope for the head of the row block
 };
 
 // Size of the scratch memory of forward_block and backward_block in floats.
@@ -88,7 +89,7 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
                    const PackedKeys& packed, float* scratch);
 void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& block, const HeadParameters& head,
                     const PackedKeys& packed, const GradientSlab& slab, float* scratch);
-// Adds the arrays `slabs` in order and stores rows [begin, end) of the sum times `scale`.
+// Adds the arrays `slabs` in order, multiplies the sum by `scale`, and stores its rows [begin, end).
 void store_sum(DType dtype, const float* const* slabs, size_t count, size_t stride, int64_t begin, int64_t end,
                size_t dim, float scale, const View& out, int64_t batch, int64_t first_token, int64_t head);
 
@@ -96,7 +97,7 @@ void store_sum(DType dtype, const float* const* slabs, size_t count, size_t stri
 // keys are consecutive.
 struct DecodeSequence {
   int64_t batch = 0;
-  int64_t keys_begin = 0, keys_end = 0;  // keys that at least one row sees; column = key - keys_begin
+  int64_t keys_begin = 0, keys_end = 0;  // keys that at least one row sees; the column of a key is key - keys_begin
   size_t q_stride = 0, v_stride = 0;     // head sizes rounded up to 16
   size_t strip = 0;                      // row stride of the scores
   float* q = nullptr;                    // shape (rows, q_stride)
@@ -110,14 +111,14 @@ void decode_scores(const Problem& p, const Decode<float>& a, const DecodeSequenc
 // Converts one row's scores to weights and stores its lse and statistics.
 void decode_normalize(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row,
                       const HeadParameters& head);
-// out (rows, v_stride) = weighted sums over the keys [begin, end).
+// Computes `out` (rows, v_stride), the weighted sums of the values of the keys [begin, end).
 void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end,
                    float* out);
-// Adds `count` results of decode_values in order (`step` floats apart) and stores the row.
+// Adds `count` results of decode_values, whose distance is `step` floats, in order and stores the row.
 void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts,
                   size_t count, size_t step);
 
-// Head and query of a row, in the row order of DecodeSequence.
+// Returns the head and the query of a row. DecodeSequence defines the order of the rows.
 struct DecodeRow {
   int64_t head, query;
 };

@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// dst[0..n) = scale * src[0..n * stride)
+// Computes dst[i] = scale * src[i * stride] for i < n.
 inline void load_f32(const float* src, int64_t stride, size_t n, float scale, float* HWY_RESTRICT dst) {
   const hn::ScalableTag<float> f;
   size_t i = 0;
@@ -74,7 +74,7 @@ inline void load_row(DType dtype, const void* src, int64_t offset, int64_t strid
       return;
     }
     case DType::f64:
-      break;  // unmet_condition rejects f64
+      break;  // not reached: unmet_condition rejects f64
   }
   std::abort();
 }

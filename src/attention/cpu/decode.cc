@@ -1,6 +1,6 @@
-// Decode. The keys of a sequence are split into spans, which threads process in parallel: first the scores of all
-// spans, then the normalizer over whole rows, then the weighted sums of all spans, which are added in order. K is read
-// once, and no partial result is rescaled.
+// Decode. The keys of a sequence are split into spans, which threads process in parallel. The first step computes the
+// scores of all spans, the second step normalizes whole rows, and the third step computes the weighted sums of all
+// spans, which are then added in order. K is read only once, and no partial result is rescaled.
 #include "lazy/decode.h"
 
 #include <omp.h>
@@ -14,7 +14,7 @@ using namespace cpu;
 
 namespace {
 
-// Limit of the scores of the sequences that are processed together (64 MiB).
+// Limit of the number of scores of the sequences that are processed together (64 MiB).
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
 struct KeySpan {
@@ -23,8 +23,8 @@ struct KeySpan {
   float* out;          // shape (rows, v_stride)
 };
 
-// Keys per span. A few hundred keys per span balance the load of the threads; the limit of 64 spans per sequence keeps
-// the partial sums small.
+// Number of keys per span. A few hundred keys per span balance the load of the threads; the limit of 64 spans per
+// sequence keeps the partial sums small.
 int64_t span_keys(int64_t keys) {
   return static_cast<int64_t>(round_up(static_cast<size_t>(std::max<int64_t>(512, (keys + 63) / 64)), kKeyChunk));
 }

@@ -1,5 +1,5 @@
-// Vector code of decode: scores computed directly from the rows of the cache, and weighted sums over the alive rows of
-// V.
+// Vector code of decode: scores, computed directly from the rows of the cache, and weighted sums of the rows of V with
+// nonzero weight.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/decode_block.cc"
@@ -15,11 +15,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kBlock = 64;  // keys per block; their addresses and the lists of alive keys stay in L1
+constexpr int64_t kBlock = 64;  // keys per block; their addresses and the lists of keys with nonzero weight stay in L1
 constexpr size_t kMaxDims = 256;
 
 // Loads from a cache by element type, as one vector of fp32 or as two vectors. `pair` for bf16 returns the even and the
-// odd elements, which a shift and a mask extract from 32-bit words; the queries' elements are stored in the same order.
+// odd elements, which a shift and a mask extract from 32-bit words. The elements of the queries are stored in this
+// order, too.
 struct LoadF32 {
   using T = float;
   static HWY_INLINE VF vector(const T* from) { return hn::LoadU(F(), from); }
@@ -71,7 +72,7 @@ HWY_INLINE void with_type(DType type, const Function& function) {
     case DType::f32:
       return function(LoadF32());
     case DType::f64:
-      break;  // unmet_condition rejects f64
+      break;  // not reached: unmet_condition rejects f64
   }
   std::abort();
 }
@@ -94,15 +95,15 @@ struct KvHeads {
   int64_t begin, end;
 };
 
-// Calls function once with all heads if the heads of a token are adjacent in memory, otherwise once per head. The loop
-// over keys in the function then reads contiguous memory.
+// Calls function for all heads together if the heads of a token are adjacent in memory, otherwise for each head
+// separately. The loop over keys in the function then reads contiguous memory.
 template <typename Function>
 HWY_INLINE void in_memory_order(const Problem& p, const ConstView& cache, const Function& function) {
   const int64_t step = cache.head < cache.token ? p.kv_heads : 1;
   for (int64_t h = 0; h < p.kv_heads; h += step) function(KvHeads{h, h + step});
 }
 
-// Whether rows can be read directly from the cache in whole vectors.
+// Whether rows can be read directly from the cache as whole vectors.
 bool whole_vectors(const ConstView& cache, int64_t dim) {
   return cache.dim == 1 && dim % static_cast<int64_t>(kLanes) == 0;
 }
@@ -114,8 +115,8 @@ const float* copy_row(DType type, const uint8_t* from, int64_t stride, size_t di
   return to;
 }
 
-// Multiplies a key by a query and adds the products within each lane of the vector only; the caller adds the lanes.
-// kPairs: number of whole pairs of vectors in `dims`; -1: not known at compile time.
+// Multiplies a key by a query and adds the products only within each lane of the vector; the caller must add the lanes.
+// kPairs: number of whole pairs of vectors in `dims`, or -1 if it is not known at compile time.
 template <typename Load, int kPairs>
 HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const float* HWY_RESTRICT q, size_t dims) {
   const F f;
@@ -132,10 +133,10 @@ HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const floa
   return hn::Add(sum0, sum1);
 }
 
-// Products of a query and `count` keys, where count is a power of two up to kLanes. The kLanes / count lanes from n *
-// (kLanes / count) on hold partial sums of key n's product; for count = kLanes, lane n is the product. Adding adjacent
-// lanes of two vectors at a time needs three instructions per key, compared with about twelve for a separate sum over
-// lanes.
+// Products of a query and `count` keys, where count is a power of two of at most kLanes. In the result, the kLanes /
+// count lanes from n * (kLanes / count) on hold partial sums of the product of key n; with count = kLanes, lane n is
+// the product. Adding adjacent lanes of two vectors at a time needs three instructions per key, compared with about
+// twelve for a separate sum over the lanes of each key.
 template <typename Load, int kPairs, size_t count>
 HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   if constexpr (count == 1) {
@@ -262,7 +263,7 @@ void decode_normalize(const Problem& problem, const Decode<float>& a, const Deco
   finish_row(p, a, block, 0, row, head, s.scores + index * s.strip, s.strip - strip_stride(0));
 }
 
-// out[r] (kV vectors) += sum over the list of weight[r][n] row[offset[n]]
+// Computes out[r] += sum of weight[r][n] row[offset[n]] over the list, where each row of `out` has kV vectors.
 template <typename Load, int kR, int kV>
 HWY_INLINE void gather_rows(const AliveList& list, const uint8_t* const* rows, size_t skip, float* HWY_RESTRICT out,
                             size_t out_row) {
@@ -293,7 +294,7 @@ HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, s
   for (; d < dims; d += kLanes) gather_rows<Load, kR, 1>(list, rows, d, out + d, out_row);
 }
 
-// Alive keys among kBlock keys for one or two rows of weights, and the addresses of their values.
+// The keys with nonzero weight among kBlock keys, for one or two rows of weights, and the addresses of their values.
 struct AliveRows {
   AliveList list;
   const uint8_t* rows[kBlock];
@@ -325,8 +326,8 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
       }
     });
   };
-  // The alive rows are too sparse for the hardware prefetchers to predict. They are therefore prefetched one list
-  // ahead.
+  // The rows of V with nonzero weight are too sparse for the hardware prefetchers to predict. The rows of the next list
+  // are therefore prefetched by software.
   AliveRows lists[2];
   lists[1].list.count = 0;
   int next = 0;

@@ -1,4 +1,4 @@
-// Forward: packs keys and values once per kv head, then processes row blocks, starting with the longest ones.
+// Forward: packs keys and values once per kv head, then processes row blocks. The blocks with the most keys are first.
 #include <algorithm>
 #include <limits>
 

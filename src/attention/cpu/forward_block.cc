@@ -1,5 +1,5 @@
-// Forward of one block of rows: computes a strip of scores (rows x keys), applies the normalizer to each row, and
-// computes the weighted sum of values.
+// Forward of one block of rows: computes a matrix of scores (rows x keys, called a strip), applies the normalizer to
+// each row, and computes the weighted sum of values.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/forward_block.cc"

@@ -20,11 +20,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // --- A row of a strip of scores: its visible columns, and the terms that depend on the distance ---
 
-// A row of a strip. The column of a key is key - keys_begin of the block.
+// A row of a strip (the matrix rows x keys of a block). The column of a key is key - keys_begin of the block.
 struct StripRow {
   size_t begin, end;                // visible columns
-  size_t vector_begin, vector_end;  // the same, widened to whole vectors
-  int64_t position;                 // column at the query's position; may be outside of the strip
+  size_t vector_begin, vector_end;  // the visible columns, widened to whole vectors
+  int64_t position;                 // column of the key at the query's position; may be outside of the strip
   int64_t count;                    // visible keys for the offset; differs from end - begin if keys were evicted
 };
 
@@ -42,7 +42,8 @@ HWY_INLINE StripRow make_row(const Problem& p, const RowBlock& block, int64_t r)
 
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
-// Converts s from x = scale q . k / softcap to softcap tanh(x). slopes: if not null, set to 1 - tanh(x)^2.
+// Converts s from x = scale q . k / softcap to the score softcap tanh(x). If `slopes` is not null, it is set to 1 -
+// tanh(x)^2.
 inline HWY_NOINLINE void cap_scores(const Problem& p, const StripRow& row, float* s, float* slopes) {
   const F f;
   const VF softcap = hn::Set(f, static_cast<float>(p.softcap));
@@ -53,8 +54,9 @@ inline HWY_NOINLINE void cap_scores(const Problem& p, const StripRow& row, float
   }
 }
 
-// Converts products (multiplied by product_scale of block.h) to scores: applies softcap, distance bias and ALiBi.
-// Masked columns within the row's whole vectors become -inf. slopes: see cap_scores; only set if there is a softcap.
+// Converts products (already multiplied by product_scale of block.h) to scores: applies softcap, distance bias and
+// ALiBi. Masked columns within the row's whole vectors become -inf. `slopes` (see cap_scores) is only set if there is a
+// softcap.
 inline HWY_NOINLINE void finish_scores(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                        float* slopes = nullptr) {
   const F f;
@@ -92,8 +94,8 @@ struct ScoreStatistics {
 };
 
 struct RowGradientSums {
-  float d_offset = 0;  // for elastic
-  float d_sink = 0;    // for softmax_sink
+  float d_offset = 0;  // gradient of the offset, for elastic
+  float d_sink = 0;    // gradient of the sink, for softmax_sink
 };
 
 // --- Softmax, softmax with a sink (gpt-oss), and Elastic-Softmax ---
@@ -104,9 +106,10 @@ struct Exponentials {
   ScoreStatistics scores;
 };
 
-// Computes e = exp(x), x = s - largest. `sink` is an additional score in the maximum and in the sum; -inf: no sink.
-// kStore: s is overwritten with e. kScores: also computes the statistics of the scores (masked columns must be -inf):
-//   entropy = ln sum e - sum e x / sum e
+// Computes e = exp(x) with x = s - largest. `sink` is an additional score in the maximum and in the sum; -inf: the sink
+// is not used. kStore: s is overwritten with e. kScores: also computes the statistics of the scores, for which masked
+// columns must be -inf:
+//   entropy = ln(sum of e) - (sum of e x) / (sum of e)
 template <bool kStore, bool kScores>
 HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s) {
   const F f;
@@ -133,7 +136,7 @@ HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s
     if constexpr (kScores) product = hn::MulAdd(e, hn::Max(x, lowest), product);
   };
   for (j = row.vector_begin; j < row.vector_end;) {
-    // Blocks bound the rounding error of long sums.
+    // Sums are computed in blocks to bound their rounding error.
     const size_t stop = std::min(row.vector_end, j + 512 * kLanes);
     VF sum0 = hn::Zero(f), sum1 = sum0, product0 = sum0, product1 = sum0;
     for (; j + 2 * kLanes <= stop; j += 2 * kLanes) {
@@ -170,7 +173,8 @@ HWY_INLINE float offset_of(const Problem& p, const StripRow& row, const HeadPara
   return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
 }
 
-// s: scores on input, weights on output. scores: receives their statistics if not null.
+// Computes one row of softmax. s: scores on input, weights on output. If `scores` is not null, it receives the
+// statistics of the scores.
 inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                            ScoreStatistics* scores) {
   const F f;
@@ -182,7 +186,7 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row
   const float offset = offset_of(p, row, head);
   const VF inverse = hn::Set(f, 1 / sum), add = hn::Set(f, offset), zero = hn::Zero(f);
   summary.alive = row.end - row.begin;
-  if (offset == 0 || std::isnan(sum)) {  // a NaN must not be treated as a dead key
+  if (offset == 0 || std::isnan(sum)) {  // a NaN must not become a weight of zero
     for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
       hn::StoreU(hn::Mul(hn::LoadU(f, s + j), inverse), f, s + j);
     }
@@ -206,12 +210,12 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row
   return summary;
 }
 
-// s: scores on input, weights on output. g: gradient of the weights (dw) on input, gradient of the scores (ds) on
-// output.
-//   ds = p (g - sum p g),  g = [alive] dw,  d_offset = sum g,  d_sink = -p_sink sum p g
-// Probabilities p are recomputed from the row's maximum and sum as in the forward, not from lse. The alive pairs are
-// then the same as in the forward. This also avoids the rounding error of lse, which g - sum p g would amplify if one
-// key has nearly all of the mass.
+// Backward of one row of softmax. s: scores on input, weights on output. g: gradient of the weights (dw) on input,
+// gradient of the scores (ds) on output.
+//   ds = p (g - sum p g),  g = [weight > 0] dw,  d_offset = sum g,  d_sink = -p_sink sum p g
+// As in the forward, the probabilities p are computed from the row's maximum and sum, not from lse. The same weights
+// are then zero as in the forward. This also avoids the rounding error of lse, which g - sum p g would amplify if one
+// key has nearly all of the weight.
 inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const StripRow& row,
                                                          const HeadParameters& head, float* s, float* g) {
   const F f;
@@ -277,8 +281,8 @@ inline HWY_NOINLINE Above above(const StripRow& row, const float* x, float theta
 
 inline float sparsemax_threshold(const StripRow& row, const float* x) {
   double theta = -1;
-  // Each step solves for theta with the support (the set of scores above the threshold) of the previous threshold. When
-  // the support no longer changes, the threshold is exact.
+  // Each iteration computes the solution theta for the support (the set of scores above the threshold) of the previous
+  // threshold. When the support no longer changes, the threshold is exact.
   for (size_t support = std::numeric_limits<size_t>::max();;) {
     const Above a = above(row, x, static_cast<float>(theta));
     theta += (a.sum - 1) / static_cast<double>(a.count);
@@ -305,7 +309,8 @@ inline float entmax15_threshold(const StripRow& row, const float* x) {
   }
 }
 
-// s: scores on input, x on output. Returns the largest score. If a score is NaN or +inf, returns NaN and sets s to NaN.
+// Converts the scores s to x (see the formulas in this section) and returns the largest score. If a score is NaN or
+// +inf, returns NaN and sets s to NaN.
 inline HWY_NOINLINE float shift_row(const StripRow& row, float factor, float* s) {
   const F f;
   VF largest = hn::Set(f, -std::numeric_limits<float>::infinity());
@@ -324,7 +329,7 @@ inline HWY_NOINLINE float shift_row(const StripRow& row, float factor, float* s)
   return top;
 }
 
-// s: scores on input, weights on output.
+// Computes one row of sparsemax or entmax-1.5. s: scores on input, weights on output.
 inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const StripRow& row, float* s) {
   const F f;
   const bool entmax = p.normalizer == Normalizer::entmax15;
@@ -343,7 +348,8 @@ inline HWY_NOINLINE RowSummary threshold_row(const Problem& p, const StripRow& r
   return summary;
 }
 
-// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output.
+// Backward of one row of sparsemax or entmax-1.5. s: scores on input, weights on output. g: gradient of the weights on
+// input, gradient of the scores on output.
 inline HWY_NOINLINE void threshold_row_backward(const Problem& p, const StripRow& row, float* s, float* g) {
   const F f;
   const bool entmax = p.normalizer == Normalizer::entmax15;
@@ -387,7 +393,7 @@ HWY_INLINE VF sigmoid_weight(VF x, VF* complement) {
   return hn::IfThenElse(negative, small, inverse);
 }
 
-// s: scores on input, weights on output.
+// Computes one row of sigmoid attention. s: scores on input, weights on output.
 inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const StripRow& row, float* s) {
   const F f;
   const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
@@ -405,8 +411,8 @@ inline HWY_NOINLINE RowSummary sigmoid_row(const Problem& p, const StripRow& row
   return {0, static_cast<float>(total), static_cast<int64_t>(row.end - row.begin)};
 }
 
-// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output: ds = w
-// (1 - w) g.
+// Backward of one row of sigmoid attention. s: scores on input, weights on output. g: gradient of the weights on input,
+// gradient of the scores on output, which is ds = w (1 - w) g.
 inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const StripRow& row, float* s, float* g) {
   const F f;
   const VF bias = hn::Set(f, sigmoid_bias_of(p, row));
@@ -423,8 +429,9 @@ struct SoftpickStatistics {
   float m, sum;          // sum: sum of |excess| plus eps
   VF base, unit, total;  // vectors of m, exp(-m) and sum
   HWY_INLINE VF exponential(VF s) const { return exp_nonpositive(F(), hn::Sub(s, base)); }
-  // Zero for s <= 0; a NaN stays a NaN. The division is exact if the row has only one key, whose weight is then exactly
-  // one and whose gradient p (g - sum w g) has no rounding error. Multiplication by 1 / sum would not be exact.
+  // The weight is zero for s <= 0; a NaN stays a NaN. The division is exact if the row has only one key: its weight is
+  // then exactly one, and its gradient p (g - sum w g) has no rounding error. Multiplication by 1 / sum would not be
+  // exact.
   HWY_INLINE VF weight(VF s, VF exponential) const {
     const F f;
     const VF w = hn::Div(hn::Sub(exponential, unit), total), zero = hn::Zero(f);
@@ -456,7 +463,7 @@ inline HWY_NOINLINE SoftpickStatistics softpick_statistics(const StripRow& row, 
   return r;
 }
 
-// s: scores on input, weights on output.
+// Computes one row of softpick. s: scores on input, weights on output.
 inline HWY_NOINLINE RowSummary softpick_row(const StripRow& row, float* s) {
   const F f;
   const VF zero = hn::Zero(f);
@@ -477,8 +484,9 @@ inline HWY_NOINLINE RowSummary softpick_row(const StripRow& row, float* s) {
   return {r.m + std::log(r.sum), static_cast<float>(total), static_cast<int64_t>(alive)};
 }
 
-// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. With p
-// = exp(s - m) / sum and delta = sum w g: ds = p (g - delta) for s > 0, p delta for s < 0, 0 for s = 0.
+// Backward of one row of softpick. s: scores on input, weights on output. g: gradient of the weights on input, gradient
+// of the scores on output. With p = exp(s - m) / sum and delta = sum w g: ds = p (g - delta) for s > 0, p delta for s <
+// 0, 0 for s = 0.
 inline HWY_NOINLINE void softpick_row_backward(const StripRow& row, float* s, float* g) {
   const F f;
   const VF zero = hn::Zero(f);
@@ -501,7 +509,8 @@ inline HWY_NOINLINE void softpick_row_backward(const StripRow& row, float* s, fl
 
 // --- Dispatch by normalizer ---
 
-// The forward pass of one row. s: scores on input, weights on output. scores: receives their statistics if not null.
+// The forward pass of one row. s: scores on input, weights on output. If `scores` is not null, it receives the
+// statistics of the scores.
 HWY_INLINE RowSummary row_weights(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                   ScoreStatistics* scores) {
   // The other families do not compute exponentials of the scores, so the statistics need a separate pass.
@@ -521,7 +530,7 @@ HWY_INLINE RowSummary row_weights(const Problem& p, const StripRow& row, const H
     case Normalizer::softpick:
       return softpick_row(row, s);
   }
-  std::abort();  // unmet_condition rejects other values
+  std::abort();  // not reached: unmet_condition rejects other values
 }
 
 // The backward pass of one row. s: scores on input, weights on output. g: gradient of the weights on input, gradient of
@@ -547,8 +556,8 @@ HWY_INLINE RowGradientSums row_gradients(const Problem& p, const StripRow& row, 
   std::abort();
 }
 
-// s: scores on input, weights on output. The columns of [lo, hi) that are not visible become zero. The row must see at
-// least one key. scores: see row_weights.
+// Converts the scores of a row to weights. s: scores on input, weights on output. The columns of [lo, hi) that are not
+// visible become zero. The row must see at least one key. scores: see row_weights.
 HWY_INLINE RowSummary normalize_row(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                     size_t lo, size_t hi, ScoreStatistics* scores) {
   const RowSummary summary = row_weights(p, row, head, s, scores);
@@ -557,8 +566,8 @@ HWY_INLINE RowSummary normalize_row(const Problem& p, const StripRow& row, const
   return summary;
 }
 
-// Converts the products of row r of a block in s to weights and stores its lse and statistics. Columns of [0, columns)
-// that are not visible become zero. Arguments is Forward<float> or Decode<float>.
+// Converts the products of row r of a block, which are in s, to weights, and stores the row's lse and statistics.
+// Columns of [0, columns) that are not visible become zero. Arguments is Forward<float> or Decode<float>.
 template <typename Arguments>
 HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const RowBlock& block, int64_t r,
                                  const StripRow& row, const HeadParameters& head, float* s, size_t columns) {
@@ -588,8 +597,8 @@ HWY_INLINE RowSummary finish_row(const Problem& p, const Arguments& a, const Row
   return summary;
 }
 
-// s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores on output. In the
-// columns of [lo, hi) that are not visible, both become zero.
+// Backward of a row. s: scores on input, weights on output. g: gradient of the weights on input, gradient of the scores
+// on output. Both become zero in the columns of [lo, hi) that are not visible.
 HWY_INLINE RowGradientSums backward_row(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                         float* g, size_t lo, size_t hi) {
   fill(g, row.vector_begin, row.begin, 0);

@@ -1,4 +1,4 @@
-// Copies keys and values to the layouts that the products need and converts them to fp32.
+// Converts keys and values to fp32 and copies them to the layouts that the matrix products need.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/pack.cc"
@@ -15,7 +15,8 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 // alloca to only 32 bytes, while the vector stores need 64.
 constexpr size_t kStackBits = 512;
 
-// Transposes one panel of kPanel keys from the row-major copy. Keys from `count` on become zero.
+// Transposes one panel of kPanel keys from the row-major copy. The panel is zero for keys with an index of `count` or
+// above.
 void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim, float* HWY_RESTRICT panel) {
   for (size_t d = 0; d < dim; ++d) {
     for (size_t j = 0; j < count; ++j) panel[d * kPanel + j] = rows[j * stride + d];

@@ -1,7 +1,7 @@
 // The matrix products of a row block with its keys. All of them use one micro-kernel:
 //   C[r][c] = scale sum_k A[..] B[..]   or   C[r][c] += sum_k A[r * a_row + k * a_step] B[k * b_step + c]
-// Elements of A are broadcast, B is read as vectors, and a 6 x (kVectors lanes) block of C stays in registers: 24
-// accumulators of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
+// Elements of A are broadcast, and B is read as vectors. A block of C with 6 rows and kVectors vectors stays in
+// registers: 24 accumulators of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
 #if defined(LAZY_ATTENTION_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
 #undef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
@@ -21,7 +21,7 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kRows = 6;                        // rows of a register block
-constexpr int kVectors = kLanes >= 16 ? 4 : 2;  // vectors across a register block
+constexpr int kVectors = kLanes >= 16 ? 4 : 2;  // vectors per row of a register block
 constexpr size_t kPanel = kVectors * kLanes;    // columns of a register block
 
 struct Operand {
@@ -29,8 +29,8 @@ struct Operand {
   size_t row, step;  // strides along the rows of C and along the summed index
 };
 
-// Micro-kernel for kR rows and kV vectors of columns. kAdd: adds to C; otherwise C is overwritten with the sum times
-// `scale`.
+// Micro-kernel for kR rows and kV vectors of columns. If kAdd is true, it adds to C; otherwise it overwrites C with the
+// sum times `scale`.
 template <int kR, int kV, bool kAdd>
 HWY_INLINE void block(const Operand a, const float* HWY_RESTRICT b, const size_t b_step, const size_t depth,
                       float* HWY_RESTRICT c, const size_t c_row, const float scale) {
@@ -105,7 +105,8 @@ HWY_INLINE KeyRange group_range(const Problem& p, const RowBlock& block, size_t 
           visible_keys(p, block.sequence, block.first + r + rows - 1).end - block.keys_begin};
 }
 
-// strip (rows, columns) = scale a (rows, dim) . panels^T. Register blocks that no row sees are not written.
+// Computes strip (rows, columns) = scale a (rows, dim) . panels^T. Register blocks whose rows see none of the keys are
+// not written.
 inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, const float* a, size_t a_row, size_t dim,
                                       const float* panels, float scale, float* strip, size_t strip_row) {
   const size_t columns = block.keys_end - block.keys_begin;
@@ -121,9 +122,9 @@ inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, c
   }
 }
 
-// out (rows, stride) += strip (rows, columns) . keys (columns, stride), where keys are stored in slices (see
-// PackedKeys). Groups of kRows rows for which `skip[group]` is set are left to alive_times_rows; if null, no group is
-// skipped.
+// Computes out (rows, stride) += strip (rows, columns) . keys (columns, stride), where keys are stored in slices (see
+// PackedKeys). Groups of kRows rows for which skip[group] is set are skipped, because alive_times_rows processes them.
+// If `skip` is null, no group is skipped.
 inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
                                     const bool* skip, const float* keys, size_t all_keys, size_t stride, float* out) {
   const size_t columns = block.keys_end - block.keys_begin;
@@ -145,7 +146,7 @@ inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, con
   }
 }
 
-// keys (columns, stride) += strip^T . a (rows, stride)
+// Computes keys (columns, stride) += strip^T . a (rows, stride).
 inline HWY_NOINLINE void transposed_times(const RowBlock& block, const float* strip, size_t strip_row, const float* a,
                                           size_t stride, float* keys) {
   const size_t columns = std::min(block.keys_end, block.sequence.k_length) - block.keys_begin;

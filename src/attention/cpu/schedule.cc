@@ -11,7 +11,7 @@
 namespace lazy::kernels::cpu {
 
 int64_t rows_per_block(const Problem& p, int64_t widest, int strips) {
-  constexpr int64_t kStripFloats = 512 * 1024;  // maximum size of all score strips of a row block, in floats (2 MiB)
+  constexpr int64_t kStripFloats = 512 * 1024;  // maximum size of all score matrices of a row block, in floats (2 MiB)
   const int64_t rows = kStripFloats / std::max<int64_t>(strips * widest, 1) / 6 * 6;
   return std::clamp<int64_t>(rows, 12, kMaxRows);
 }

@@ -1,6 +1,6 @@
-// Division of a problem into work items: units (one kv head of one sequence), groups of units whose packed keys fit in
-// the memory budget, and row blocks within a unit. The division depends only on the problem, not on the number of
-// threads.
+// Division of a problem into work items: units, groups of units, and row blocks within a unit. A unit is one kv head of
+// one sequence. The packed keys of a group of units fit in the memory budget. The division depends only on the problem,
+// not on the number of threads.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -20,15 +20,15 @@ struct Schedule {
   std::vector<Unit> units;  // sequences without queries or without keys have no unit
   int64_t longest_keys = 0;
   int64_t widest = 0;  // maximum number of columns per row block
-  int64_t rows = 0;    // rows per row block
+  int64_t rows = 0;    // number of rows per row block
   int threads = 1;
 };
 
-// strips: number of score strips (rows x keys) that a row block needs in memory at the same time.
+// strips: number of score matrices (rows x keys) that a row block needs in memory at the same time.
 Schedule make_schedule(const Problem& p, int strips);
 
-// Ends of the groups of units: units [ends[n-1], ends[n]) are processed together. A unit needs floats(unit) of packed
-// memory.
+// Returns the ends of the groups of units: units [ends[n-1], ends[n]) are processed together. floats(unit) is the
+// packed memory that a unit needs.
 template <typename Floats>
 std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
   constexpr size_t kBudget = size_t{24} << 20;  // memory for the packed keys of a group of units, in floats (96 MiB)
@@ -46,15 +46,15 @@ std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
   return ends;
 }
 
-// Tables of the distance bias by signed distance for all heads, contiguous; see symmetric_bias_size.
+// Tables of the distance bias by signed distance, contiguous for all heads; see symmetric_bias_size.
 std::vector<float> symmetric_bias(const Problem& p, const float* distance_bias);
 HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias, const float* tau, const float* sink,
                                const float* alibi_slopes, int64_t head);
 // Throws std::invalid_argument if the fast kernels do not support the problem.
 void require_served(const Problem& p);
 
-// Scratch memory of a kernel. The calling thread keeps it for its next call, because page faults cost as much as the
-// arithmetic at short lengths. Huge pages are requested, because strips of scores are read along their columns.
+// Scratch memory of a kernel. The calling thread keeps it for its next call, because at short lengths page faults cost
+// as much time as the arithmetic. Huge pages are requested, because matrices of scores are read along their columns.
 class Scratch {
  public:
   Scratch() = default;

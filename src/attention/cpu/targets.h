@@ -1,6 +1,6 @@
-// The instruction sets for which the kernels are compiled: the compiler's baseline, AVX2 and AVX-512. Others are
-// disabled, because each instruction set adds a copy of the code. The best available one is chosen at run time. The
-// scalable targets of Highway (SVE) do not support arrays of vectors, which the register blocks need.
+// The instruction sets for which the kernels are compiled: the compiler's baseline, AVX2 and AVX-512. All others are
+// disabled, because each instruction set adds a copy of the code. The best available instruction set is chosen at run
+// time. The scalable targets of Highway (SVE) do not support arrays of vectors, which the register blocks need.
 #pragma once
 #include "hwy/detect_targets.h"
 

@@ -1,4 +1,4 @@
-// fp32 vectors for the instruction set of this copy of the code: types, reductions, exp and tanh.
+// fp32 vectors for the instruction set for which this code is compiled: types, reductions, exp and tanh.
 #if defined(LAZY_ATTENTION_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_VECTOR_INL_H_
 #undef LAZY_ATTENTION_CPU_VECTOR_INL_H_
@@ -18,13 +18,12 @@ using F = hn::ScalableTag<float>;
 using VF = hn::Vec<F>;
 constexpr size_t kLanes = HWY_LANES(float);
 
-// Reductions to a scalar, which Highway before 1.1 does not have.
+// Reductions of a vector to a scalar. Highway has these functions only from version 1.1 on.
 HWY_INLINE float sum_lanes(VF v) { return hn::GetLane(hn::SumOfLanes(F(), v)); }
 HWY_INLINE float max_lanes(VF v) { return hn::GetLane(hn::MaxOfLanes(F(), v)); }
 
-// exp for arguments that are not much above zero, with an error of up to 1 ulp: 2^n times a polynomial on [-ln2/2,
-// ln2/2]. exp(0) is exactly 1. For x below -87.3 (where fp32 becomes subnormal), including -inf, the result is 0. NaN
-// stays NaN. Not valid for x > 88.
+// exp for arguments up to 88, with an error of up to 1 ulp: 2^n times a polynomial on [-ln2/2, ln2/2]. exp(0) is
+// exactly 1. For x below -87.3 (where fp32 becomes subnormal), including -inf, the result is 0. NaN stays NaN.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_nonpositive(const D f, const V x) {
   const hn::RebindToSigned<D> i32;

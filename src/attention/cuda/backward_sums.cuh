@@ -1,6 +1,8 @@
-// First kernel of a backward that computes each row's center (weights.cuh) without a sweep over the keys:
-//   softmax: center = dO . o            elastic: center = dO . o - offset e  with e = dO . alive_sum
-// The rounding error of o and alive_sum is of the same size as the rounding error of the 16-bit gradients.
+// First kernel of the backward if it can compute each row's center (defined in weights.cuh) from the output of the
+// forward, without a sweep over the keys:
+//   softmax: center = dO . o            elastic: center = dO . o - offset * e  with e = dO . alive_sum
+// alive_sum is the sum of the rows of V whose weight is not zero. The rounding error of o and alive_sum is of the same
+// size as the rounding error of the 16-bit gradients.
 #pragma once
 #include <cstring>
 
@@ -30,11 +32,11 @@ struct BackwardRowState {
   bool alone;
 };
 
-// One block processes one tile of 64 rows. COLUMNS: a power of two that is not below the head size. Store::put stores
+// One block processes one tile of 64 rows. COLUMNS is a power of two that is not below the head size. Store::put stores
 // the state of a row.
 template <typename T, int COLUMNS, bool SOFTMAX, typename Store>
 __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_tiles, int partial_step) {
-  constexpr int lanes = COLUMNS / 8;  // lanes per row
+  constexpr int lanes = COLUMNS / 8;  // number of lanes that process a row
   __shared__ float warp_sums[8];
   Tile t;
   t.head = blockIdx.y;

@@ -1,4 +1,4 @@
-// Entry points of decode: checks, division of the work, and layout of the workspace.
+// Entry points of decode: checks of the arguments, division of the work among blocks and warps, workspace layout.
 #include <algorithm>
 #include <bit>
 #include <stdexcept>
@@ -15,34 +15,36 @@ namespace cuda::decoding {
 namespace {
 
 // Tuning constants, chosen by measurement.
-constexpr int64_t kItems = 8192;                    // total number of work items (one per warp) that fills the GPU
-constexpr int kKeyBytes = 64 << 10;                 // maximum bytes of K per warp
-constexpr int64_t kScans = 2048;                    // total number of warps for V: as many as run concurrently
-constexpr int kScanMost = 1024;                     // maximum keys per warp for V
-constexpr int64_t kRoundScores = int64_t{1} << 25;  // scores per round (128 MiB), unless one tile has more
-constexpr int kFewParts = 256;                      // maximum parts per row without the states kernel
-constexpr int kInvariantPart = 64;                  // keys per part in invariant mode (see divide) and with by_tile
-constexpr int kInvariantScan = 128;                 // keys per warp for V in these two cases
-constexpr int64_t kTiles = 256;                     // by_tile is used from this number of tiles on, if a tile
-constexpr int64_t kTileReach = 4096;                // has at most this number of keys
+constexpr int64_t kItems = 8192;     // total number of work items (one per warp) that fills the GPU
+constexpr int kKeyBytes = 64 << 10;  // maximum bytes of K per warp
+constexpr int64_t kScans = 2048;     // number of warps that read V; this many run concurrently
+constexpr int kScanMost = 1024;      // maximum number of keys per warp when reading V
+// Number of scores per round (128 MiB); larger only if one tile has more.
+constexpr int64_t kRoundScores = int64_t{1} << 25;
+// Maximum number of parts per row for which the states kernel is not needed.
+constexpr int kFewParts = 256;
+constexpr int kInvariantPart = 64;    // keys per part in invariant mode (see divide) and with by_tile
+constexpr int kInvariantScan = 128;   // keys per warp when reading V, in invariant mode and with by_tile
+constexpr int64_t kTiles = 256;       // minimum number of tiles for the by_tile kernel
+constexpr int64_t kTileReach = 4096;  // maximum number of keys per tile for the by_tile kernel
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 
-// Head size of the instantiation that computes the problem.
+// Returns the smallest instantiated head size that supports the problem.
 int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim); }
 
-// Divides the work according to the shape. Only the largest powers of two in the capacity matter, so that the results
-// do not depend, bit for bit, on the layout of the cache. invariant: the results of a sequence must depend neither on
-// the batch size nor on the capacity.
+// Divides the work according to the shape. Of the cache's capacity, only the largest powers of two matter, so that the
+// results are bitwise independent of the cache layout. invariant: the results of a sequence must depend neither on the
+// batch size nor on the capacity.
 void divide(Params& p, bool invariant) {
   const int size = head_size(p), rows = std::min(p.rows, kRows),
             power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int64_t tiles = int64_t{p.batch} * p.kv_heads * p.tiles;
   const int64_t span = p.window >= 0 ? std::min<int64_t>(p.capacity, int64_t{p.window} + p.q_length) : p.capacity;
   p.columns = round_up(span + kPad - 1, 32);
-  // Chooses the number of keys per warp: a power of two, at most `most`, that yields about kItems work items but is not
-  // very small. It is the same for all lengths near a power of two.
+  // Chooses the number of keys per warp. It is a power of two of at most `most` that yields about kItems work items
+  // without becoming very small. It is the same for all lengths near a power of two.
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
   p.by_tile = tiles >= kTiles && reach <= kTileReach && !needs_all_scores(p.normalizer);
@@ -51,14 +53,14 @@ void divide(Params& p, bool invariant) {
     if (invariant) return static_cast<int>(std::min<int64_t>(fixed, most));
     return static_cast<int>(std::clamp<int64_t>(power_below(of_warp), 32, std::max<int64_t>(most, 32)));
   };
-  // A warp has at most 4 KiB of scores, which bounds its shared memory.
+  // A warp stores at most 4 KiB of scores. This bounds its shared memory.
   p.part = keys(kInvariantPart, std::max(tiles * reach / kItems, std::min<int64_t>(tiles * reach / 2048, 128)),
                 std::min(kKeyBytes / 2 / size, 1024 / power));
   p.scan = keys(kInvariantScan, tiles * reach / kScans, kScanMost);
   p.max_parts = static_cast<int>(divide_up(p.columns, p.part));
   p.separate_states = needs_all_scores(p.normalizer) || reach / p.part > kFewParts;
-  // Limit the partial sums of V to a few hundred per row, and in total to not many more than needed to keep the GPU
-  // busy.
+  // Limit the number of partial sums of V: a few hundred per row, and in total not many more than are needed to fill
+  // the GPU.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
   while (!invariant && (spans() > 512 || (spans() > 1 && tiles * spans() > kItems))) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));

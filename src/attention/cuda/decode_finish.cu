@@ -1,4 +1,4 @@
-// The decode kernels that access neither K nor V: states, score statistics and sums.
+// The decode kernels that read neither K nor V: row states, score statistics and the final sums.
 #include "attention/cuda/decode_normalizers.cuh"
 #include "attention/cuda/score_sums.cuh"
 
@@ -16,14 +16,14 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   const RowTile t = make_tile(p, blockIdx.y, tile);
   if (r >= t.rows) return;
   const float2* part = p.parts + (t.row + r) * p.max_parts;
-  // For normalizers whose state the values kernel can also compute, the order of merging is the same as there, so that
-  // the results are bitwise equal.
+  // The values kernel can also compute the state of some normalizers. For these normalizers, this kernel merges the
+  // parts in the same order as the values kernel, so that the results are bitwise equal.
   const bool whole = needs_all_scores(p.normalizer);
   const float2 mine =
       warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
   if (lane == 0) parts[threadIdx.x / 32] = mine;
   __syncthreads();
-  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // equal in every warp
+  const float2 all = whole ? warp_merge(parts[lane]) : mine;  // the merged value is equal in every warp
   float lse;
   const RowState state =
       needs_all_scores(p.normalizer) ? state_of_scores(p, t, r, all, lse, room) : finish_state(p, t, r, all, lse);
@@ -90,7 +90,8 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   const float first = keys.begin == 0 && keys.end > 0 ? __ldcg(p.firsts + row) : 0;
   float released = 1 - mass;
   if (p.normalizer == Normalizer::softmax_sink && keys.begin < keys.end) {
-    // Compute the sink's weight directly, because it may be much smaller than the rounding error of 1 - mass.
+    // Compute the sink's weight directly, not as 1 - (sum of the other weights): it may be much smaller than the
+    // rounding error of this difference.
     const RowState* const state = p.states + row;
     released = expf(p.sink[head] - __ldcg(&state->largest)) * __ldcg(&state->inverse);
   }
@@ -100,8 +101,8 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   p.stats[2 * rows + row] = bad ? NAN : static_cast<float>(alive);
 }
 
-// Sums kernel. Grid: rows. The block is divided into groups of value_dim threads, with one dimension per thread. Each
-// group adds every groups-th span.
+// Sums kernel. The grid has one block per output row. The block is divided into groups of value_dim threads, with one
+// dimension per thread. If there are G groups, each group adds every G-th span.
 __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
   __shared__ float sums[kSumThreads];
   wait_for_launcher();
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__
 
 }  // namespace
 
-// Grid with one block per row of scores in the round.
+// Returns the grid for kernels with one block per row of scores in the current round.
 static dim3 score_rows(const Params& p, int sequences) {
   const unsigned rows = static_cast<unsigned>(p.round_tiles) * static_cast<unsigned>(p.score_rows);
   return dim3(rows, static_cast<unsigned>(sequences));

@@ -1,5 +1,5 @@
-// The scores and values kernels, which are templates over the implementation of the matrix products, and the sequence
-// of launches.
+// The scores kernel and the values kernel, as templates over the implementation of the matrix products, and the
+// functions that launch all decode kernels in order.
 #pragma once
 #include <algorithm>
 
@@ -8,14 +8,14 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Scores kernel. Grid: x enumerates blocks of keys and tiles of a sequence, y the sequences. Consecutive blocks process
-// different tiles, because neighboring heads are adjacent in the cache.
+// Scores kernel. blockIdx.x enumerates the blocks of keys and the tiles of a sequence, blockIdx.y the sequences.
+// Consecutive blocks process different tiles, because neighboring heads are adjacent in the cache.
 template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  wait_for_launcher();  // before this call returns, the previous round may still read its scores
+  wait_for_launcher();  // the kernels of the previous round may still read its scores until this call returns
   let_next_start();
-  // Start with the last keys: keys near the query have the distance bias and take longest.
+  // Start with the last keys: only keys near the query have the distance bias, so their blocks take longest.
   const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
             index = (gridDim.x / p.round_tiles - 1 - block) * kWarps + warp;
   const RowTile t = make_tile(p, blockIdx.y, blockIdx.x - block * p.round_tiles);
@@ -25,9 +25,9 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   Products::template key_part<PAGES>(p, t, begin, count, memory + warp * p.key_bytes, part);
 }
 
-// Writes the states of the tile's rows to shared memory. They are loaded if the states kernel computed them. Otherwise
-// one warp per row computes them, and the block of span 0 also stores them to global memory. Entries from t.rows on are
-// undefined and not used.
+// Writes the states of the tile's rows to shared memory. If the states kernel has computed them, they are loaded.
+// Otherwise one warp per row computes the state, and the block of span 0 also stores it to global memory. Entries with
+// an index of t.rows or above are undefined and not used.
 __device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
   const int lane = threadIdx.x % 32;
   if (p.separate_states) {
@@ -49,7 +49,8 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
   }
 }
 
-// Values kernel. Grid: x enumerates spans and tiles of a sequence (tiles vary fastest), y the sequences.
+// Values kernel. blockIdx.x enumerates the spans and tiles of a sequence (tiles vary fastest), blockIdx.y the
+// sequences.
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   if (count > 0) {
     sum_keys(p, t, states, begin, count, mine + Products::kRingBytes, stats + warp, sums);
   }
-  __syncthreads();  // all warps have finished reading their lists
+  __syncthreads();  // wait until all warps have finished reading their lists, because `all` overwrites them
   auto* all = reinterpret_cast<float*>(memory);
   const int numbers = t.rows * p.value_dim;
   sums.store(p, t, all + warp * numbers);
@@ -99,9 +100,10 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   }
 }
 
-// One kernel for the work of scores, states, values and sums, with one block per tile. Grid: (tiles of a sequence,
-// sequences). The results are bitwise equal to the results of the separate kernels. Each warp processes consecutive
-// parts of the keys for the scores, then every kWarps-th piece of `scan` keys for the values.
+// Performs the work of the scores, states, values and sums kernels in one kernel, with one block per tile. blockIdx.x
+// enumerates the tiles of a sequence, blockIdx.y the sequences. The results are bitwise equal to the results of the
+// separate kernels. For the scores, each warp processes consecutive parts of the keys. For the values, it processes
+// every kWarps-th piece of `scan` keys.
 template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
@@ -113,7 +115,8 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   if (threadIdx.x == 0) t = make_tile(p, blockIdx.y, blockIdx.x);
   __syncthreads();
   char* const mine = memory + warp * p.tile_bytes;
-  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;  // number of parts of the keys per warp
+  // Number of parts of the keys that each warp processes.
+  const int parts = (part_count(p, t.sequence) + kWarps - 1) / kWarps;
   {
     const int index = warp * parts, begin = t.sequence.first + index * p.part;
     const int count = min(t.sequence.end - begin, parts * p.part);
@@ -126,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
   const auto sums_of = [&](int piece) {  // address of the sums of one piece, shape (rows, value_dim)
     return p.sums + (t.row * kWarps * p.max_spans + piece * t.rows) * p.value_dim;
   };
-  for (int n = threadIdx.x / 32;; n += kWarps) {  // recomputes the warp index to save registers
+  for (int n = threadIdx.x / 32;; n += kWarps) {  // the warp index is computed again here to save registers
     const int begin = t.sequence.first + n * p.scan, count = min(t.sequence.end - begin, p.scan);
     if (count <= 0) break;
     typename Products::Sums own(p, t, mine);
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) attend_tile(const
 
 template <typename Products>
 void launch(Params p, cudaStream_t stream) {
-  const int tiles = p.kv_heads * p.tiles;  // tiles per sequence
+  const int tiles = p.kv_heads * p.tiles;  // number of tiles per sequence
   const int blocks = (p.columns + kWarps * p.part - 1) / (kWarps * p.part), tiles_at_once = p.round_tiles;
   bool after_own = p.after_kernel;
   for (p.round_batch = 0; p.round_batch < p.batch; p.round_batch += p.round_sequences) {

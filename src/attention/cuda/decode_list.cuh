@@ -7,15 +7,15 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Sums for Decode::stats over some keys of each row.
+// Statistics of some of a row's keys, from which Decode::stats is computed.
 struct SpanStats {
   struct RowSum {
     float mass;  // sum of weights
-    int alive;
+    int alive;   // number of keys with nonzero weight
   } of_row[kRows];
 };
 
-// Number of keys per row that a lane processes at a time.
+// Number of keys of each row that a lane processes at the same time.
 constexpr int steps_at_once(int rows) { return rows <= 2 ? 4 / rows : 1; }
 
 // Loads the scores of one key for the rows of the tile. `from` is the address of the first row's score.
@@ -36,14 +36,14 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
   }
 }
 
-// Lists, in order, the keys of [begin, begin + count) with a nonzero weight for at least one row, and passes the list
-// to `sums` in units of kPad entries. R: t.rows rounded up to a power of two. If `stats` is given, also computes the
-// sums of weights and the numbers of alive keys. The next keys are listed while the copies of rows of V for `sums` are
-// in flight.
+// Lists, in order, the keys of [begin, begin + count) that have a nonzero weight in at least one row of the tile, and
+// passes the list to `sums` in units of kPad entries. R is t.rows rounded up to a power of two. If `stats` is given,
+// also computes each row's sum of weights and number of keys with nonzero weight. While the copies of rows of V for
+// `sums` are in flight, the next keys are listed.
 template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
-  constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // otherwise `stats` is null
+  constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // without statistics, `stats` is a null pointer
   // Number of steps (32 keys each) that are processed at once.
   constexpr int kSteps = steps_at_once(R);
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
@@ -53,11 +53,12 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
                                                                    : p.normalizer;
   const int lane = threadIdx.x % 32, rows = t.rows, batch = t.batch;
   const float* const from = score_at(p, t, 0, begin);
-  constexpr bool kCopied = R <= Sums::kCopiedStates;  // with more rows, copies of the states would not fit in registers
+  // With more rows, the copies of the states would not fit in registers.
+  constexpr bool kCopied = R <= Sums::kCopiedStates;
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive = 0;  // number of entries in the list; number of alive keys of row `lane`
+  int listed = 0, alive = 0;  // entries in the list; keys of row `lane` with nonzero weight
 #pragma unroll
   for (int r = 0; r < (kCopied ? R : 0); ++r) {
     copies[r] = states[min(r, rows - 1)];
@@ -88,7 +89,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
         const int64_t at = p.block_table ? offset_on(pages[i], p, p.v, begin + n) : row;
         row += 32 * p.v.token;
         bool needed = false;
-        unsigned living = 0;  // bit r is set if the key is alive for row r
+        unsigned living = 0;  // bit r is set if the key's weight is not zero in row r
         float weight[R];
 #pragma unroll
         for (int r = 0; r < R; ++r) {
@@ -140,8 +141,8 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
   }
 }
 
-// Calls sum_alive with the template arguments for the tile. `state` is in shared memory. The warp that processes the
-// sequence's first key also stores the weight on this key in p.firsts.
+// Calls sum_alive with the template arguments for the tile. `state` must point to shared memory. The warp that
+// processes the sequence's first key also stores this key's weight in p.firsts.
 template <typename Stats, typename Sums>
 __device__ void sum_keys(const Params& p, const RowTile& t, const RowState* state, int begin, int count, char* list,
                          Stats stats, Sums& sums) {

@@ -13,7 +13,8 @@ __device__ inline uint64_t read_once_policy() {
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-// The asm is volatile so that the compiler issues the load at this point and does not move it to its use.
+// Loads 16 bytes with the given L2 policy. The asm is volatile so that the compiler issues the load where this function
+// is called and does not delay it until the value is used.
 __device__ inline uint4 load_once(const void* from, uint64_t policy) {
   uint4 x;
   asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
@@ -22,8 +23,8 @@ __device__ inline uint4 load_once(const void* from, uint64_t policy) {
   return x;
 }
 
-// Starts an asynchronous copy of 16 bytes to shared memory, which completes at wait_for_copies. Writes zeros if `there`
-// is false.
+// Starts an asynchronous copy of 16 bytes to shared memory; wait_for_copies waits for its completion. Writes zeros if
+// `there` is false.
 __device__ inline void copy_once(uint32_t to, const void* from, bool there, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0), "l"(policy)
@@ -55,8 +56,8 @@ __device__ inline void store_half(uint32_t to, uint32_t x) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(x)) : "memory");
 }
 
-// Programmatic dependent launch: a kernel that was launched early waits here until the writes of the previous kernel
-// are visible. The previous kernel allows the early launch by let_next_start().
+// Programmatic dependent launch: a kernel may start before the previous kernel has ended, if the previous kernel calls
+// let_next_start(). This function waits until all writes of the previous kernel are visible.
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -1,13 +1,14 @@
-// The normalizers of decode: a row's state, computed either from the parts that the scores kernel writes or from all
-// scores of the row, and the weight of a score given this state.
+// The normalizers of decode. A row's state is computed either from the parts (maximum and sum of exponentials per part)
+// that the scores kernel writes, or from all scores of the row. The weight of a score follows from this state.
 #pragma once
 #include "attention/cuda/decode_rows.cuh"
 
 namespace lazy::kernels::cuda::decoding {
 
-constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // for the states kernel
+constexpr int kStateWarps = 32, kStateThreads = 32 * kStateWarps;  // warps and threads per block of the states kernel
 
-// Whether a row's state must be computed from all of its scores. For the other normalizers the parts suffice.
+// Whether a row's state must be computed from all scores of the row. For the other normalizers, the parts that the
+// scores kernel writes are sufficient.
 __host__ __device__ constexpr bool needs_all_scores(Normalizer n) {
   return !in_family<NormalizerFamily::exponential>(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
@@ -17,7 +18,8 @@ struct DecodeWeight {
   bool alive;
 };
 
-// Weight for the exponential family. A NaN counts as alive, so that it propagates to the output.
+// Weight of a score for the exponential family. A NaN is treated as a nonzero weight, so that it propagates to the
+// output.
 __device__ inline DecodeWeight softmax_weight(const RowState& r, float score) {
   const float weight = fmaf(expf(score - r.largest), r.inverse, r.offset);
   const bool alive = !(weight <= r.dead);
@@ -63,8 +65,8 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
     state.offset = isnan(p.sigmoid_bias) ? -logf(static_cast<float>(count)) : p.sigmoid_bias;
   }
   if (p.dtype == DType::f16) {
-    // Weights are not above `most`. The power-of-two scale brings them below 2^15; the error of their representation as
-    // the sum of two fp16 numbers is then below 2^-38.
+    // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15. Each weight is
+    // represented as the sum of two fp16 numbers, whose error is then below 2^-38.
     const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
     state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
@@ -85,8 +87,8 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Merges the parts first, first + step, ... below `parts`. load(n, x) loads part n and the next parts at distance
-// `step` to the elements of x.
+// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load part n and the following
+// parts at distance `step` to the elements of x.
 constexpr int kPartsAtOnce = 4;
 template <typename Load>
 __device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {
@@ -116,7 +118,8 @@ __device__ inline float2 merge_parts(const float2* part, int parts, int first, i
       parts, first, step);
 }
 
-// Completes the state of row r. `all` is the merge of the row's parts; `lse` receives the row's log-sum-exp.
+// Completes the state of row r. `all` is the result of merging all parts of the row; `lse` receives the row's
+// log-sum-exp.
 __device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, RowState state, float2 all,
                                         float& lse) {
   lse = 0;
@@ -151,8 +154,8 @@ struct Above {
   double sum, squares;
 };
 
-// Computes the statistics for the visible scores s of a row; `unit` is the factor of x (1 or 1/2). Every thread of the
-// block must call and gets the same result.
+// Computes the statistics for the visible scores s of a row. `unit` is the factor of x (1 for sparsemax, 1/2 for
+// entmax-1.5). Every thread of the block must call this function, and all threads get the same result.
 __device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
                               Above (&room)[kStateWarps]) {
   Above mine{};
@@ -189,8 +192,8 @@ __device__ inline Above above(const float* s, int count, float largest, float un
 
 __device__ inline float sparsemax_threshold(const float* s, int count, float largest, Above (&room)[kStateWarps]) {
   double theta = -1;
-  // Each step solves for theta with the support (the set of scores above the threshold) of the previous threshold. When
-  // the support no longer changes, the threshold is exact.
+  // Each iteration computes the solution theta for the support (the set of scores above the threshold) of the previous
+  // threshold. When the support no longer changes, the threshold is exact.
   for (int support = INT32_MAX;;) {
     const Above a = above(s, count, largest, 1, static_cast<float>(theta), room);
     theta += (a.sum - 1) / a.count;
@@ -261,7 +264,7 @@ __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int
   return state;
 }
 
-// State of a normalizer that needs all scores, computed by a whole block. all: see threshold_state.
+// State of a normalizer that needs all scores of the row, computed by a whole block. threshold_state explains `all`.
 __device__ inline RowState state_of_scores(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   if (p.normalizer == Normalizer::softpick) return softpick_state(p, t, r, all, lse, room);

@@ -1,4 +1,4 @@
-// Arguments of the decode kernels, passed by value, and the division of their work.
+// Arguments of the decode kernels, which are passed by value, and how the kernels divide the work.
 //
 // A tile is a group of up to kRows query rows that share a kv head. The kernels run in this order:
 //   scores  One block processes kWarps * part keys of a tile. It computes the scores, and for each warp the maximum
@@ -10,7 +10,7 @@
 //   sums    One block per row. It adds the results of the spans.
 // If there are many tiles with few keys, a single kernel with one block per tile does all of this, with the same order
 // of additions. If score statistics are requested, another kernel with one block per row runs after the scores kernel.
-// All kernels except sums run in rounds. A round processes as many tiles as fit in the memory for scores.
+// All kernels except sums run in rounds: each round processes as many tiles as fit in the memory for scores.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -28,13 +28,14 @@ constexpr int kRows = 8;          // the n dimension of mma.sync
 constexpr int kPad = 16;          // products use 16 keys at a time: the m or k dimension of mma.sync
 constexpr int kSumThreads = 512;  // threads per block of the sums kernel
 
-// Layout of the keys in a cache. none: contiguous. units: paged, and the page size is a multiple of kPad, so that each
-// aligned unit of kPad keys is on one page. keys: paged with any page size.
+// Layout of the keys in the cache. none: the cache is contiguous. units: the cache is paged and the page size is a
+// multiple of kPad, so that each aligned unit of kPad keys is on one page. keys: the cache is paged with any page size.
 enum class PageAlignment { none, units, keys };
 
 struct Sequence {
-  int length;      // number of keys of the sequence; -1: the length is invalid, and the results are NaN
-  int first, end;  // range of keys that at least one row sees; first is rounded down to a multiple of kPad
+  int length;  // number of keys of the sequence; -1: the length is invalid, and the results are NaN
+  // Range of keys that at least one of the sequence's rows sees; first is rounded down to a multiple of kPad.
+  int first, end;
 };
 
 // Per-row values that convert a score to a weight.
@@ -42,14 +43,14 @@ struct alignas(16) RowState {
   float largest;       // maximum score
   float inverse;       // 1 / sum of exponentials; for sparsemax and entmax15, the threshold
   float offset;        // elastic: tau / c or tau; sigmoid: bias
-  float dead;          // exponential family: a weight up to this value is set to zero
+  float dead;          // exponential family: weights up to this value are set to zero
   float weight_scale;  // a power of two that keeps weights in the range of fp16
   int begin, end;      // range of visible keys
   int unused;
 };
 
-// Divides numbers below 2^30 by an integer that is constant in a kernel. A division is the upper half of a product with
-// a precomputed factor, followed by a right shift.
+// Divides numbers below 2^30 by an integer that is constant in a kernel. The division is computed as the upper half of
+// a product with a precomputed factor, followed by a right shift.
 struct Divisor {
   int value = 1;
   uint32_t factor = 0, shift = 0;
@@ -83,19 +84,20 @@ struct Params {
   Normalizer normalizer;
   bool causal, per_visible, q_aligned;
 
-  int group, rows, tiles;            // numbers per kv head: query heads, query rows, tiles of query rows
-  int part, scan;                    // keys per warp in the scores and values kernels; powers of two
+  int group, rows, tiles;  // numbers per kv head: query heads, query rows, tiles of query rows
+  // Keys per warp in the scores kernel (part) and in the values kernel (scan); powers of two.
+  int part, scan;
   int columns;                       // number of keys in a row of scores
   int max_parts, max_spans;          // maximum number of parts and spans per row
-  bool separate_states;              // whether the states kernel runs
-  bool by_tile;                      // one kernel with one block per tile does all the work
+  bool separate_states;              // true if the states kernel runs
+  bool by_tile;                      // true if one kernel with one block per tile does all of the work
   bool after_kernel;                 // the preceding launch in the stream is a kernel that allows an early start
   int score_rows;                    // number of rows of scores that are stored per tile
   int score_row, score_key;          // strides of the scores in floats between rows and between keys
   int key_bytes, value_bytes;        // bytes of shared memory per warp in the scores kernel and in the values kernel
   int tile_bytes;                    // bytes of shared memory per warp if by_tile
   int round_sequences, round_tiles;  // per round: number of sequences, number of tiles of each sequence
-  int round_batch, round_tile;       // first sequence and first tile of the round
+  int round_batch, round_tile;       // index of the first sequence and of the first tile in the round
 
   // Workspace pointers. Rows are indexed as in lse: (batch, heads, q_length).
   float* scores;     // (round_sequences * round_tiles, score_rows * columns); column j - first is key j
@@ -103,13 +105,13 @@ struct Params {
   RowState* states;  // shape (rows)
   // Weighted sums of V, shape (rows, max_spans, value_dim); if by_tile, (tiles, kWarps * max_spans, rows, value_dim).
   float* sums;
-  float2* masses;  // (rows, max_spans): sum of weights; number of alive keys, as int bits
+  float2* masses;  // (rows, max_spans): sum of weights; number of nonzero weights, stored as int bits
   float* firsts;   // (rows): weight on the sequence's first key, written if it is visible
 };
 
 void decode_tensor_cores(const Params& p, cudaStream_t stream);  // bf16 and f16, with 16-byte loads of K and V
-// decode_row is a specialized kernel for p.by_tile and tiles of one row, as in decode steps of large batches. It has
-// bitwise the same results as decode_tensor_cores. serves_decode_row() returns whether it supports the problem.
+// Specialized kernel for p.by_tile and tiles of one row, as in decode steps of large batches. Its results are bitwise
+// equal to the results of decode_tensor_cores. serves_decode_row() returns whether the kernel supports the problem.
 bool serves_decode_row(const Params& p);
 void decode_row(const Params& p, cudaStream_t stream);
 void decode_plain(const Params& p, cudaStream_t stream);  // supports every problem, with fp32 arithmetic
@@ -121,14 +123,15 @@ void decode_plain(const Params& p, cudaStream_t stream);  // supports every prob
 std::optional<Params> step_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
                                   void* workspace);
 
-void launch_states(const Params& p, int sequences, cudaStream_t stream);            // rows of the current round
-void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // rows of the current round
-void launch_sums(const Params& p, cudaStream_t stream);                             // all rows
+void launch_states(const Params& p, int sequences, cudaStream_t stream);            // for the rows of the current round
+void launch_score_statistics(const Params& p, int sequences, cudaStream_t stream);  // for the rows of the current round
+void launch_sums(const Params& p, cudaStream_t stream);                             // for the rows of all rounds
 
-// Launches of kernels that begin with wait_for_launcher().
+// Constants and functions for launching kernels that begin with wait_for_launcher().
 
 constexpr int kSharedMost = 96 << 10;  // dynamic shared memory per block, available on every GPU from sm_80 on
-// Percentage used as shared memory: 196 KiB on sm_90; the rest is L1 cache for loads in flight.
+// Percentage of the L1 memory that is used as shared memory: 196 KiB on sm_90. The rest is L1 cache for loads in
+// flight.
 constexpr int kSharedPercent = 86;
 
 // Returns an attribute of the current GPU.
@@ -139,8 +142,8 @@ inline int gpu_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Runs a function once per GPU, because kernel attributes apply only to the current GPU. Threads that call at the same
-// time may each run the function.
+// Runs a function the first time it is needed on each GPU, because kernel attributes apply only to the current GPU. If
+// several threads call at the same time, each of them may run the function.
 class OncePerDevice {
  public:
   template <typename Function>
@@ -157,8 +160,8 @@ class OncePerDevice {
   std::atomic<uint64_t> done_ = 0;  // bit n is set after the function has run for device n, for the first 64 devices
 };
 
-// Whether the current GPU and the kernel's machine code support the features of sm_90: programmatic dependent launch
-// and thread block clusters.
+// Whether both the current GPU and the kernel's compiled machine code support the features of sm_90: programmatic
+// dependent launch and thread block clusters.
 template <auto kernel>
 bool has_sm_90() {
   if (gpu_attribute(cudaDevAttrComputeCapabilityMajor) < 9) return false;
@@ -170,9 +173,9 @@ bool has_sm_90() {
   return compiled;
 }
 
-// Launches `kernel`. after_own: the preceding launch in this stream is one of these kernels and calls let_next_start(),
-// so that this kernel may start before it ends (programmatic dependent launch) if the machine code supports it.
-// cluster: number of blocks per cluster, along x.
+// Launches `kernel`. after_own: the preceding launch in this stream is also a decode kernel and calls let_next_start().
+// `kernel` may then start before the preceding kernel ends (programmatic dependent launch) if its machine code supports
+// this. cluster: number of blocks per cluster along x.
 template <auto kernel, typename Arguments>
 void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool after_own, cudaStream_t stream,
            unsigned cluster = 1) {
@@ -180,7 +183,7 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   prepared([] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to return attributes of a decode kernel");
-    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // static plus dynamic
+    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // limit of static plus dynamic memory
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                most - static_cast<int>(attributes.sharedSizeBytes)),
           "to set the shared memory of a decode kernel");

@@ -1,5 +1,5 @@
-// The two matrix products of decode in fp32 arithmetic, for every type, head size and stride. Each warp works
-// independently; its lane n holds dimensions n, n + 32, and so on.
+// The two matrix products of decode in fp32 arithmetic, for every data type, head size and stride. Each warp works
+// independently. Lane n of a warp processes dimensions n, n + 32, n + 64 and so on.
 #include "attention/cuda/decode_kernels.cuh"
 
 namespace lazy::kernels::cuda::decoding {
@@ -8,9 +8,10 @@ struct Plain {
   static constexpr int kBlocks = 3;
   static constexpr int kRingBytes = 0;
   static constexpr bool kWholeTiles = false;
-  static constexpr int kSteps = 8;  // steps of 32 dimensions
+  static constexpr int kSteps = 8;  // number of steps over the head dimensions; a step covers 32 dimensions
 
-  // Loads the lane's elements of a row of K, V or q. Elements beyond the row and absent rows are zero.
+  // Loads the lane's elements of a row of K, V or q. Elements beyond the end of the row are zero, and so are rows that
+  // do not exist.
   static __device__ void load_row(const Params& p, const Tensor& x, bool there, int64_t at, int dims,
                                   float (&to)[kSteps]) {
 #pragma unroll
@@ -96,7 +97,7 @@ struct Plain {
 
     __device__ Sums(const Params&, const RowTile&, char*) {}
 
-    // Adds the list entries of the units below `units` that were not added before.
+    // Adds the list entries in units with an index below `units`, except those that were already added.
     __device__ void advance(const Params& p, const RowTile& t, const AliveList& list, int units, bool) {
       constexpr int kKeys = 2;
       for (; used < kPad * units; used += kKeys) {

@@ -6,7 +6,8 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Represents each of two floats as the sum high + low of two 16-bit numbers, which has more than 16 bits of precision.
+// Represents each of two floats as a sum high + low of two 16-bit numbers, which is more precise than one 16-bit
+// number.
 template <typename T>
 __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   high = pack<T>(x, y);
@@ -14,9 +15,11 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
   low = pack<T>(x - kept.x, y - kept.y);
 }
 
-// Shared memory of a warp in the scores kernel. ring: keys in flight (tensor cores only). views: one per row. offsets:
-// one per key, or one per unit of kPad keys; unused if the cache is contiguous. dots: products dots[r * stride + n]
-// (only without tensor cores).
+// Shared memory of a warp in the scores kernel.
+//   ring: keys in flight (only with tensor cores)
+//   views: one entry per row
+//   offsets: one entry per key, or per unit of kPad keys; unused if the cache is contiguous
+//   dots: dot products of row r and key n at dots[r * stride + n] (only without tensor cores)
 struct KeyMemory {
   char* ring;
   RowView* views;
@@ -51,13 +54,14 @@ struct TensorCores {
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;
 
-  // Computes and stores the scores of keys [begin, begin + count), which are one part, or several parts if a part is a
-  // multiple of kDepth units. Also writes the maximum and the sum of exponentials of each part to part[r * p.max_parts]
-  // and the following entries for every row r. Keys are copied through the ring, because memory bandwidth is best when
-  // whole rows are requested at once; direct loads of fragments would keep fewer bytes in flight. In the product, A is
-  // 16 keys by 16 dimensions and B holds the query rows. A single row is repeated in all columns of B: every lane then
-  // has the scores of keys g and g + 8 of each unit. The four lanes of a group divide the remaining work on these
-  // scores, so that each score is completed by only one lane.
+  // Computes and stores the scores of keys [begin, begin + count). The range is one part, or several parts if the part
+  // size is a multiple of kDepth units. For every row r, also writes the maximum and the sum of exponentials of each
+  // part to part[r * p.max_parts] and the following entries. Keys are copied through the ring buffer, because memory
+  // bandwidth is best when whole rows are requested together; direct loads of fragments would have fewer bytes in
+  // flight. In the matrix product, A is 16 keys by 16 dimensions and B contains the query rows. If the tile has a
+  // single row, this row is repeated in all columns of B: every lane then has the scores of keys g and g + 8 of each
+  // unit. The four lanes with the same g divide the remaining work on these scores, so that each score is completed by
+  // only one lane.
   template <PageAlignment PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
@@ -77,8 +81,8 @@ struct TensorCores {
     }
     if (lane < kRows) m.views[lane] = make_view(p, t, min(lane, t.rows - 1));
     __syncwarp();
-    // The ring is swizzled: chunk number `chunk` of row r is stored at chunk ^ r % 8, so that reading eight rows of a
-    // matrix uses all banks. Each lane copies one chunk of every kRowsAtOnce'th row of a unit.
+    // The ring is swizzled: chunk number `chunk` of row r is stored at position chunk ^ r % 8, so that reads of eight
+    // rows of a matrix use all banks. Each lane copies one chunk of every kRowsAtOnce-th row of a unit.
     constexpr int kRowsAtOnce = 32 / kChunks;
     const T* k = static_cast<const T*>(p.k.data) + t.kv_head * p.k.head + lane % kChunks * 8;
     const uint32_t ring = shared_address(m.ring);
@@ -87,7 +91,8 @@ struct TensorCores {
     if constexpr (PAGES != PageAlignment::keys) k += lane / kChunks * p.k.token;
     const int64_t step = kRowsAtOnce * p.k.token;
     auto issue_copy = [&](int unit) {
-      int left = inside ? count - kPad * unit - lane / kChunks : 0;  // number of rows from the lane's first row on
+      // Number of rows from the lane's first row to the end.
+      int left = inside ? count - kPad * unit - lane / kChunks : 0;
       const T* from = k;
       if constexpr (PAGES == PageAlignment::none) from += kPad * unit * p.k.token;
       if constexpr (PAGES == PageAlignment::units) {
@@ -116,7 +121,8 @@ struct TensorCores {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) issue_copy(i);
     const bool single = p.rows == 1;
-    // Half units (8 keys) per iteration, and half units per lane when the lanes divide the scores of a single row.
+    // Number of half units (8 keys each) per iteration, and the number of half units that each lane completes if the
+    // tile has a single row.
     constexpr int kHalves = 2 * kDepth, kOwnKeys = std::max(kHalves / 4, 1);
     const bool owns = c * kOwnKeys < kHalves;
     const auto own_half = [c](int j) { return (c * kOwnKeys + j) % kHalves; };
@@ -139,7 +145,7 @@ struct TensorCores {
     for (int first = 0; first < units; first += kDepth) {
       const int key = begin + kPad * first;
       const bool plain = key >= simple.begin && key + kPad * kDepth <= simple.end;
-      float bias[kOwnKeys] = {};  // for tiles of a single row, the biases are loaded before the products
+      float bias[kOwnKeys] = {};  // if the tile has a single row, its biases are loaded before the products
       if (single && !plain) {
 #pragma unroll
         for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
@@ -158,7 +164,7 @@ struct TensorCores {
           mma<T>(s[i], a, q[n][0], q[n][1]);
         }
         __syncwarp();
-        issue_copy(unit + kStages);  // beyond the last unit this copies zeros, which are not read
+        issue_copy(unit + kStages);  // the copies of units that do not exist write zeros, which are not read
       }
       if (p.softcap) {
 #pragma unroll
@@ -263,8 +269,8 @@ struct TensorCores {
     wait_for_copies<0>();
   }
 
-  // Loads the B fragments of row r: q[n][h] has dimension 16 n + 8 h + 2 c and the next dimension. Dimensions beyond
-  // the head size and rows beyond the tile are zero.
+  // Loads the B fragments of row r: q[n][h] contains dimension 16 n + 8 h + 2 c and the next dimension. Dimensions
+  // beyond the head size are zero, and so are rows that are not in the tile.
   static __device__ void load_row(const Params& p, const RowTile& t, int r, int c, uint32_t (&q)[D / 16][2]) {
     const T* row = static_cast<const T*>(p.q.data) + t.batch * p.q.batch;
     if (r < t.rows) row += t.query(p, r) * p.q.token + t.head(p, r) * p.q.head;
@@ -285,16 +291,16 @@ struct TensorCores {
     }
   }
 
-  // Weighted sums of rows of V. In the product, A is 16 dimensions by 16 keys and B holds the weights of the keys,
-  // split into high and low parts. For up to four rows, columns 0 to 3 of B have the high parts and columns 4 to 7 the
-  // low parts; for more rows, a second product adds the low parts.
+  // Computes weighted sums of rows of V. In the matrix product, A is 16 dimensions by 16 keys, and B contains the
+  // weights of the keys, split into high and low parts. With up to four rows, columns 0 to 3 of B contain the high
+  // parts and columns 4 to 7 the low parts. With more rows, a second product adds the low parts.
   struct Sums {
     static constexpr int kStages = TensorCores::kStages, kCopiedStates = 4;
     float sum[D / 16][4] = {};  // [n][e]: dimension 16 n + g (e < 2) or 16 n + g + 8, row 2 c or 2 c + 1
     const T* v;
     uint64_t policy = read_once_policy();
     uint32_t ring;
-    unsigned copied = 0;  // number of units whose copy was started
+    unsigned copied = 0;  // number of units whose copy has been started
     bool inside, folded = false;
 
     __device__ Sums(const Params& p, const RowTile& t, char* memory)
@@ -302,8 +308,8 @@ struct TensorCores {
           ring(shared_address(memory)),
           inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim) {}
 
-    // Starts the copies of the units below `units` and accumulates the units whose stage of the ring is needed for the
-    // new copies. `last`: accumulates all remaining units.
+    // Starts the copies of the units with an index below `units`. Before a new copy overwrites a stage of the ring, the
+    // unit in this stage is accumulated. If `last` is true, accumulates all remaining units.
     __device__ void advance(const Params&, const RowTile&, const AliveList& list, unsigned units, bool last) {
       folded = list.rows <= 4;
       for (const unsigned end = units + (last ? kStages : 0); copied < end; ++copied) {
@@ -313,8 +319,8 @@ struct TensorCores {
       }
     }
 
-    // Chunk number `chunk` (16 bytes) of row r is stored at chunk ^ r % 8, so that reading eight rows of a matrix uses
-    // all banks.
+    // Starts the copy of a unit. Chunk number `chunk` (16 bytes) of row r is stored at position chunk ^ r % 8, so that
+    // reads of eight rows of a matrix use all banks.
     __device__ void copy(const AliveList& list, unsigned unit) {
       const int lane = threadIdx.x % 32, chunk = lane % kChunks;
       const int64_t* at = list.at + list.place(kPad * unit);
@@ -356,7 +362,7 @@ struct TensorCores {
       __syncwarp();
     }
 
-    // Stores the sums to to[r * value_dim + d]. All lanes must call.
+    // Stores element d of the sum of row r at to[r * value_dim + d]. All lanes must call this function.
     __device__ void store(const Params& p, const RowTile& t, float* to) const {
       const int g = threadIdx.x % 32 / 4, c = threadIdx.x % 4;
 #pragma unroll
@@ -365,7 +371,7 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          // If high and low parts are in one product: the sum of the low parts, from column r + 4.
+          // if one product computes both parts: the sum of the low parts, from column r + 4
           const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }

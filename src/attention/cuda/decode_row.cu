@@ -1,8 +1,8 @@
 // Decode kernel for one query row per kv head, with one block per tile. The results are bitwise equal to the results of
-// attend_tile (decode_kernels.cuh), but the code is specialized. The scores, the weights computed from them, and the
-// sums of pieces share the same shared memory. The warps divide the parts of the keys, then the pieces for V. Because
-// few warps are resident per multiprocessor, performance depends on the number of instructions and of consecutive
-// waits.
+// attend_tile (decode_kernels.cuh), but the code is specialized for this case. The scores, the weights computed from
+// them and the partial sums of V use the same shared memory one after the other. The warps first divide the parts of
+// the keys among them, then the pieces of V. Few warps are resident per multiprocessor, so performance depends on the
+// number of instructions and on the number of waits.
 #include <algorithm>
 
 #include "attention/cuda/decode_list.cuh"
@@ -13,7 +13,8 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// Keys per part, keys per piece for V, units per part: the same division as by_tile in decode.cu.
+// Keys per part, keys per piece of V, and units per part. The by_tile kernel in decode.cu divides the keys in the same
+// way.
 constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;
 
 // Strides of pages and keys in units of 16 bytes, so that offsets fit in 32 bits.
@@ -58,13 +59,14 @@ constexpr int row_bytes(int keys) {
 
 }  // namespace
 
-// Grid: (heads, sequences). BLOCKS: minimum blocks per multiprocessor. STAGES: units in a warp's ring.
+// Grid: (heads, sequences). BLOCKS: minimum number of blocks per multiprocessor. STAGES: number of units in a warp's
+// ring buffer.
 template <typename T, int D, PageAlignment PAGES, int WARPS, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_constant__ RowArguments given) {
   extern __shared__ __align__(16) char memory[];
   constexpr int kChunks = D / 8, kRowsAtOnce = 32 / kChunks, kCopies = kPad / kRowsAtOnce, kStage = kPad * D * 2;
   constexpr int kRing = STAGES * kStage;
-  // With this, the stage (in the ring buffer) of each unit in a part is a compile-time constant.
+  // This condition makes the ring-buffer stage of each unit in a part a compile-time constant.
   static_assert(kUnits % STAGES == 0);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
   Params p = given.p;
@@ -75,7 +77,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  // For each unit: the offset of its keys and of its values.
+  // Offsets of the keys and of the values of each unit.
   uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
@@ -86,15 +88,16 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int keys = sequence.end - sequence.first, units = (keys + kPad - 1) / kPad;
   const int parts = (keys + kPart - 1) / kPart, pieces = (keys + kPiece - 1) / kPiece;
   const Keys seen = visible(p, sequence.length, 0);
-  const int seen_from = seen.begin - sequence.first;  // relative to sequence.first, like all key indices below
+  // Relative to sequence.first; all key indices in the rest of the kernel are also relative to it.
+  const int seen_from = seen.begin - sequence.first;
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 
-  // With these normalizers all keys have nonzero weight, except for masked keys and underflow. Each warp therefore
-  // prefetches the beginning of V for its first piece after its last part of K.
+  // With these normalizers, the weights of all keys are nonzero except for masking and underflow. After its last part
+  // of K, each warp therefore prefetches the beginning of V for its first piece without waiting for the weights.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
-  // Fill the table of unit offsets. The first entries are the units whose V the warp prefetches; the units of the
-  // warp's parts (every WARPS-th part) follow. Another warp may write the same entries for the prefetch. This duplicate
+  // Fill the table of unit offsets. The first entries are for the units whose V the warp prefetches. The next entries
+  // are for the units of the warp's parts (every WARPS-th part). Two warps may write the same entries; this duplicate
   // work is needed because no barrier precedes the use of the entries.
   bool bad = false;
   const int ahead = values_ahead ? STAGES : 0;
@@ -121,8 +124,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   __syncwarp();
   bad = __any_sync(~0u, bad);
 
-  // Copies of units. lanes_place returns the address of the lane's first 16 bytes in K or V. `ask` starts the copy of a
-  // unit of K or V to a stage of the ring buffer. Chunk number `chunk` (16 bytes) of row r is stored at chunk ^ r % 8.
+  // Functions that copy units. lanes_place returns the address of the lane's first 16 bytes in K or V. `ask` starts the
+  // copy of a unit of K or V to a stage of the ring buffer. Chunk number `chunk` (16 bytes) of row r is stored at
+  // position chunk ^ r % 8 to avoid bank conflicts.
   const auto lanes_place = [&](const Tensor& cache) {
     return static_cast<const char*>(cache.data) +
            (head * cache.head + lane / kChunks * cache.token + lane % kChunks * 8) * sizeof(T);
@@ -189,10 +193,10 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
     for (int i = 0; i < D / 8; ++i) q[i / 2][i % 2] = __shfl_sync(~0u, word[i / 8], i % 8 * 4 + c);
   }
 
-  // Keys of a part whose scores the lane completes, in the same way as attend_tile: 64 keys at a time (D = 64) or two
-  // times 32 keys.
+  // Returns the i-th key of a part whose score this lane completes. The assignment is the same as in attend_tile: 64
+  // keys per iteration if D is 64, otherwise two iterations of 32 keys.
   const auto lanes_key = [&](int i) { return D == 64 ? 16 * c + 8 * i + g : 32 * i + 8 * c + g; };
-  const Keys simple = [&] {  // visible keys without distance bias or ALiBi
+  const Keys simple = [&] {  // visible keys that have neither a distance bias nor an ALiBi bias
     const int here = sequence.length - 1;
     int end = min(seen.end, here - p.bias_window + 1);
     if (p.alibi_slopes) end = seen.begin;
@@ -289,7 +293,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           },
           parts, lane, 32);
     }
-    // Merging with an empty part does not change the result, so steps beyond the number of parts are skipped.
+    // Merging an empty part does not change the result, so merge steps beyond the number of parts are skipped.
     const int lanes = min(parts, 32);
 #pragma unroll 1
     for (int step = 16; step > 0; step /= 2) {
@@ -303,7 +307,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       p.lse[batch * p.heads + head] = state.begin < state.end ? all.x + logf(all.y) : -INFINITY;
     }
 
-    // The values use the same ring and the same addresses of the lanes as `ask`.
+    // The copies of values use the ring buffer and the lane addresses of `ask`, like the copies of keys.
     static_assert(STAGES % 2 == 0 && STAGES <= kPiece / kPad);
     const char* const v = keep(static_cast<const char*>(p.v.data) + (head * p.v.head + lane % kChunks * 8) * sizeof(T));
     uint32_t fragments[D / 16];
@@ -329,7 +333,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
-      // Whether the copies of the list's first units were started by the prefetch.
+      // Whether the prefetch has already started the copies of the first units in the list.
       bool asked_for = values_ahead && piece == warp;
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll
@@ -452,7 +456,7 @@ void launch_row(const Params& p, cudaStream_t stream) {
 template <typename T, int D, PageAlignment PAGES>
 void launch_of_warps(const Params& p, cudaStream_t stream) {
   const int multiprocessors = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  // If all tiles run concurrently, use as many warps per tile as fit.
+  // If all tiles can run concurrently, use as many warps per tile as possible.
   p.batch* p.heads <= 4 * multiprocessors ? launch_row<T, D, PAGES, 8, D == 64 ? 4 : 2, 2>(p, stream)
                                           : launch_row<T, D, PAGES, 4, 4, D == 64 ? 4 : 2>(p, stream);
 }
@@ -460,7 +464,7 @@ void launch_of_warps(const Params& p, cudaStream_t stream) {
 }  // namespace
 
 bool serves_decode_row(const Params& p) {
-  const auto small = [&](const Tensor& cache) {  // offsets in units of 16 bytes fit in 32 bits
+  const auto small = [&](const Tensor& cache) {  // whether all offsets, in units of 16 bytes, fit in 32 bits
     return std::max<int64_t>(p.pages, p.batch) * cache.batch / 8 < kNowhere &&
            int64_t{p.capacity} * cache.token / 8 < kNowhere;
   };

@@ -30,7 +30,7 @@ struct RowTile {
 
 __device__ inline int position(const Params& p, int length, int query) { return length - p.q_length + query; }
 
-// The 32-bit device version of lazy/visibility.h.
+// Range of keys that a query sees. This is the 32-bit device version of the functions in lazy/visibility.h.
 __device__ inline Keys visible(const Params& p, int length, int query) {
   const int here = position(p, length, query);
   int begin = 0, end = length;
@@ -47,12 +47,12 @@ __device__ inline Sequence read_sequence(const Params& p, int b) {
   const bool good = length >= 0 && length <= p.capacity && (!p.visible_counts || p.visible_counts[b] >= p.q_length);
   if (!good) return {-1, 0, 0};
   const int n = static_cast<int>(length);
-  // Both ends of the visible range are nondecreasing in the row, so the first and the last row define the range.
+  // Both ends of the visible range are nondecreasing in the row, so the first and the last row determine the union.
   const int first = visible(p, n, 0).begin / kPad * kPad;
   return {n, first, max(first, visible(p, n, p.q_length - 1).end)};
 }
 
-// Returns tile number `tile` of sequence number `sequence`, both counted within the round.
+// Returns the tile with index `tile` of the sequence with index `sequence`. Both indices are relative to the round.
 __device__ inline RowTile make_tile(const Params& p, int sequence, int tile) {
   const int n = p.round_tile + tile;
   RowTile t;
@@ -82,8 +82,8 @@ __device__ inline void store_out(const Params& p, int batch, int head, int query
   store(p.out.data, at, p.dtype, s.length < 0 ? NAN : x);
 }
 
-// Offset of a key from the start of the cache in elements, without the offset of the head. kAbsent: no key. kBadPage:
-// the key's page number is out of range.
+// Offset of a key from the start of the cache in elements, without the offset of the head. kAbsent: the key does not
+// exist. kBadPage: the page number of the key is out of range.
 constexpr int64_t kAbsent = INT64_MIN, kBadPage = INT64_MIN + 1;
 __device__ inline bool present(int64_t offset) { return offset >= 0; }
 
@@ -128,8 +128,8 @@ __device__ inline float finish_score(const Params& p, const RowView& row, int ke
   return s;
 }
 
-// Range of keys that every row sees and whose scores have neither distance bias nor ALiBi. The range may be smaller
-// than possible.
+// Returns a range of keys that every row sees and whose scores have neither a distance bias nor an ALiBi bias. The
+// range may be smaller than the largest such range.
 __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
   const int first = 0, last = p.q_length - 1, length = t.sequence.length;  // first and last query
   const int begin = visible(p, length, last).begin;
@@ -137,8 +137,9 @@ __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
   return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
 }
 
-// Ring buffer of the rows of V with nonzero weight, with their weights for `rows` rows of the tile. Entry n has its
-// offset at at[place(n)] and its weights at weight[r * stride + place(n)]. Entries that were consumed are overwritten.
+// Ring buffer that lists the keys with nonzero weight: the offset of the key's row of V and its weights in the rows of
+// the tile. Entry n has its offset at at[place(n)] and its weight for row r at weight[r * stride + place(n)]. Entries
+// that were consumed are overwritten.
 struct AliveList {
   int64_t* at;
   float* weight;
@@ -148,8 +149,8 @@ struct AliveList {
   __device__ int place(int n) const { return n & mask; }
 };
 
-// Capacity of the ring for `rows` rows: it must hold the entries whose copies are in flight, one incomplete unit, and
-// the entries that are listed in one step.
+// Capacity of the ring for `rows` rows. It must hold the entries whose copies are in flight, one incomplete unit, and
+// the entries that are added in one step.
 constexpr int list_places(int rows) { return rows <= 2 ? 256 : 128; }
 constexpr int list_bytes(int rows) { return list_places(rows) * 8 + rows * (list_places(rows) + 8) * 4; }
 

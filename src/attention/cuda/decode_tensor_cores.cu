@@ -1,4 +1,4 @@
-// Instantiations of the decode kernels with tensor cores, one for each of kHeadSizeLimits.
+// Instantiations of the decode kernels with tensor cores, for each head size in kHeadSizeLimits.
 #include <algorithm>
 
 #include "attention/cuda/decode_kernels.cuh"

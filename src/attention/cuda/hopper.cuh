@@ -25,7 +25,8 @@ template <int pending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-// Prevents the compiler from moving reads of these registers before this point, or their computation after it.
+// Prevents the compiler from moving reads of these registers before this point, or the computation of their values
+// after it.
 template <int A>
 __device__ void fence_registers(float (&c)[A]) {
 #pragma unroll
@@ -50,17 +51,18 @@ __device__ void alloc_registers() {
 }
 
 // Matrix descriptor of a tile of 128-byte rows in shared memory with 128-byte swizzle, aligned to 1024 bytes. Eight
-// rows have 1024 bytes. `next` is the distance in bytes to the next 64 columns, for a transposed operand with more than
-// 64 columns. Only the lower 32 bits depend on the address. They are computed once, and descriptor_units(bytes) is
-// added to them, so that no other instructions are needed between consecutive wgmma instructions.
+// rows occupy 1024 bytes. If the operand is transposed and has more than 64 columns, `next` is the distance in bytes to
+// the next 64 columns. Only the lower 32 bits of a descriptor depend on the address. The base is computed only once,
+// and descriptor_units(bytes) is added to it, so that no other instructions are needed between consecutive wgmma
+// instructions.
 __device__ inline uint32_t descriptor_base(uint32_t address, uint32_t next = 16) {
   return (address & 0x3FFFF) >> 4 | (next >> 4) << 16;
 }
 __device__ constexpr uint32_t descriptor_units(int bytes) { return static_cast<uint32_t>(bytes) >> 4; }
 __device__ inline uint64_t descriptor(uint32_t start) { return uint64_t{0x40000040} << 32 | start; }
 
-// Matrix descriptor of core matrices (8 rows of 16 bytes) without swizzle. `inner` and `outer` are the distances in
-// bytes to the next core matrix along the inner axis of the product and along the other axis.
+// Matrix descriptor of core matrices (8 rows of 16 bytes) without swizzle. `inner` is the distance in bytes to the next
+// core matrix along the inner axis of the product, and `outer` the distance along the other axis.
 __device__ inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
   return uint64_t{outer >> 4} << 32 | descriptor_base(address, inner);
 }
@@ -77,9 +79,9 @@ __device__ uint32_t pack_positive(float x, float y) {
   return r;
 }
 
-// Consumer warpgroups issue their matrix products in a fixed cyclic order, so that one computes exponentials while the
-// next one multiplies. Each warpgroup issues products `left` times. Named barriers 1 to GROUPS signal the next
-// warpgroup.
+// Makes the consumer warpgroups issue their matrix products in a fixed cyclic order, so that one warpgroup computes
+// exponentials while the next warpgroup multiplies. Each warpgroup issues products `left` times. Named barriers 1 to
+// GROUPS each signal one warpgroup that it is its turn.
 template <int GROUPS>
 struct PingPongBarrier {
   int group, left;
@@ -101,7 +103,7 @@ __device__ inline void store_matrices(uint32_t address, const uint32_t (&r)[4]) 
                : "memory");
 }
 
-// Returns x, which must be equal in all lanes of the warp, as a value that the compiler knows to be uniform.
+// Returns x, which must be equal in all lanes of the warp, in a form that the compiler recognizes as warp-uniform.
 __device__ inline int uniform(int x) { return __shfl_sync(~0u, x, 0); }
 
 // Index of the calling thread's warpgroup.

@@ -1,5 +1,5 @@
-// Launches of the Hopper backward: the kernel for row states, the kernel for dK, dV and the fp32 sums of dQ, and the
-// kernel that converts these sums to d_q.
+// Launches of the Hopper backward. The first kernel computes the row states, the second kernel computes dK, dV and the
+// fp32 sums of dQ, and the third kernel converts these sums to d_q.
 #include "attention/cuda/hopper_backward_keys.cuh"
 #include "attention/cuda/launchers.h"
 

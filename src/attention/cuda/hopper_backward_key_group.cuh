@@ -47,7 +47,7 @@ struct BackwardKeysMemory {
 
 __device__ inline void consumer_barrier() { asm volatile("bar.sync 1, 256;" ::: "memory"); }
 
-// A step of the sweep processes 64 rows of a head.
+// A step of the sweep over the query rows processes 64 rows of one head.
 struct SweepStep {
   int index, head, first;
   __device__ void advance(const Keys& rows) {
@@ -62,7 +62,8 @@ struct SweepStep {
   }
 };
 
-// Code of the producer thread. row_tile: index of the document's first row tile, among row_tiles per head.
+// Code of the producer thread. row_tile is the index of the document's first row tile; each head has row_tiles row
+// tiles.
 template <typename S>
 __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, SweepStep step,
                                   int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<S>& sm,
@@ -97,7 +98,7 @@ template <typename T, int D, RowSums SUMS>
 struct KeyGroup {
   using S = BackwardKeysShape<D, SUMS>;
   static constexpr int N = S::N, M = S::M, A = M / 2;
-  // Keys and values are kept in registers as left operands if there are enough registers.
+  // If there are enough registers, keys and values are kept in registers as left operands of the products.
   static constexpr bool keep_left = D == 64;
   const Params& p;
   const Tile& t;
@@ -111,8 +112,8 @@ struct KeyGroup {
     asm volatile("" : "+r"(x));
     return x;
   }
-  // Offset of the warpgroup's part of a tile in descriptor units. It is recomputed at each use; otherwise the compiler
-  // would keep one descriptor per product in registers.
+  // Offset, in descriptor units, of the warpgroup's part of a tile. It is recomputed at each use because the compiler
+  // would otherwise keep one descriptor per product in registers.
   __device__ uint32_t own(int bytes) const {
     uint32_t x = group * descriptor_units(bytes);
     asm volatile("" : "+r"(x));
@@ -131,8 +132,8 @@ struct KeyGroup {
       load_left<D, N>(v, shared_address(memory.v) + group * 64 * 128);
     }
   }
-  // After the last step the products use arbitrary data and their results are not read. This avoids a branch around
-  // them.
+  // Issues the products for the scores of a step. After the last step, the products use arbitrary data and their
+  // results are not read; this avoids a branch.
   __device__ void issue_scores(float (&s)[A], int step, int steps) {
     if (step < steps) sm.rows.wait_full(step);
     const uint32_t tile = descriptor_base(shared_address(memory.q)) + step % S::stages * descriptor_units(S::q_bytes);
@@ -155,7 +156,7 @@ struct KeyGroup {
   __device__ void issue_sums(float (&d_v)[D / 2], float (&d_k)[D / 2], const uint32_t (&weights)[M / 16][4],
                              const uint32_t (&ds)[M / 16][4], int step) {
     const uint32_t stage = step % S::stages * descriptor_units(S::q_bytes);
-    // The rows are the inner axis of the product.
+    // The rows are the inner axis of this product.
     const uint32_t q = descriptor_base(shared_address(memory.q), M * 128) + stage;
     const uint32_t d_out = descriptor_base(shared_address(memory.d_out), M * 128) + stage;
     wgmma_fence();
@@ -181,16 +182,16 @@ struct KeyGroup {
   __device__ void release_rows(int step) {
     if (lane() == 0) barrier_arrive(&sm.rows.empty[step % S::stages]);
   }
-  // Distance from the warpgroup's last key to a step's first row.
+  // Distance from the warpgroup's last key to the first row of a step.
   __device__ int nearest(const SweepStep& step) const { return step.first + t.shift() - own_key() - 63; }
-  // Whether a step's 64 rows and `keys` keys contain a pair within the window of the distance bias. first: position of
+  // Whether 64 rows and `keys` keys contain a pair within the window of the distance bias. `first` is the position of
   // the first row minus the first key.
   __device__ bool reaches(int first, int keys) const {
     return p.bias_window > 0 && first < p.bias_window + keys - 1 && first + M - 1 >= 0;
   }
   __device__ bool is_near(const SweepStep& step) const { return reaches(nearest(step) + 63, 64); }
-  // Whether the rows of a step and the keys of the whole block contain a pair within the window of the distance bias.
-  // block_distance: position of the step's first row minus the block's first key.
+  // Position of the step's first row minus the block's first key. reaches() uses it to decide whether the rows of the
+  // step and the keys of the whole block contain a pair within the window of the distance bias.
   __device__ int block_distance(const SweepStep& step) const { return step.first + t.shift() - t.first; }
   __device__ bool is_near_block(const SweepStep& step) const { return reaches(block_distance(step), N); }
   // Whether every row of the step sees every key of the warpgroup, so that no mask is needed.
@@ -224,7 +225,7 @@ struct KeyGroup {
   __device__ const float* states(int step) const {
     return reinterpret_cast<const float*>(memory.states + step % S::stages * S::state_bytes) + column();
   }
-  // Converts s to f = exp2(score - lse2); see row_state in hopper_rows.cuh.
+  // Converts s to f = exp2(score - lse2). row_state in hopper_rows.cuh defines lse2.
   __device__ void exponentials(float (&s)[A], float c, int step) const {
     const float* const state = states(step);
 #pragma unroll
@@ -238,15 +239,16 @@ struct KeyGroup {
       }
     }
   }
-  // Converts s (f) to weights and g (gradients of the weights) to ds. Weights of elastic are not above zero for dead
-  // pairs.
+  // Converts s (which contains f) to weights, and g (the gradients of the weights) to ds. In elastic, pairs with zero
+  // weight have s <= 0 after the conversion.
   __device__ void differentiate(float (&s)[A], float (&g)[A], int step) const {
     const float* const state = states(step);
     auto one = [](float& x, float& y, float factor, float center, float offset) {
       const float f = x;
       if constexpr (SUMS != RowSums::softmax) {
         x = fmaf(f, factor, offset);
-        // With tau >= 0 every key is alive. x can then be zero only if f is zero, and in that case ds is zero too.
+        // With tau >= 0 the weight of every visible key is positive. x can then be zero only if f is zero, and in that
+        // case ds is zero too.
         if (x <= 0) y = 0;
       }
       y = f * fmaf(y, factor, -center);
@@ -303,7 +305,8 @@ struct KeyGroup {
       }
     }
   }
-  // Stores d_k or d_v. The values are staged in the warp's rows of the key tile, which no thread reads any more.
+  // Stores d_k or d_v. The values are staged in the warp's rows of the key tile, because no thread reads the keys any
+  // more.
   __device__ void store(const Tensor& to, const float (&x)[D / 2], float scale, int count) const {
     if (!to.data) return;
     __syncwarp();

@@ -1,9 +1,9 @@
 // Second kernel of the Hopper backward. A block processes 128 keys, 64 per warpgroup. It sweeps over the rows of all
-// heads of the group that see these keys, 64 rows per step. Scores are transposed (keys x rows), so that the
+// query heads of the group that see these keys, 64 rows per step. Scores are transposed (keys x rows), so that the
 // accumulators of the weights and of ds can be used as left operands of the products for dV and dK. ds is stored in
 // shared memory only for dQ, which needs the ds of all keys. Each warpgroup computes half of the columns of dQ, one
-// step later, so that the warpgroups do not wait for each other and one computes exponentials while the other
-// multiplies.
+// step after the corresponding scores. The warpgroups therefore do not wait for each other, and one can compute
+// exponentials while the other multiplies.
 #pragma once
 #include "attention/cuda/hopper_backward_key_group.cuh"
 
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.kv_full, 1);
-    sm.rows.init(4 * S::consumers);  // one arrival per consumer warp
+    sm.rows.init(4 * S::consumers);  // each consumer warp arrives once
     for (int n = 0; n < 2; ++n) {
       barrier_init(&sm.ds.full[n], 4 * S::consumers);
       barrier_init(&sm.ds.empty[n], 4 * S::consumers);
@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
 
   if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
-    // Without steps, a pending copy would overwrite the zeros in shared memory.
+    // Without any step, no code would wait for the copies of keys and values, so they would overwrite the zeros that
+    // the consumers stage in shared memory for dK and dV.
     if (threadIdx.x != 0 || steps == 0) return;
     produce_row_tiles<S>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;
@@ -74,8 +75,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     fill_table(p, head, memory.table, S::pad, b.now(), 256);
     consumer_barrier();
   };
-  // Second part of a step, after all warps have stored its ds and its dQ is computed: adds dQ and the gradient of the
-  // distance bias to their sums.
+  // Second part of a step, which adds dQ and the gradient of the distance bias to their sums. It runs after all warps
+  // have stored the step's ds and its dQ is computed.
   auto drain = [&](const SweepStep& step, const float(&d_q)[S::columns / 4]) {
     if (p.dq_sum) {
       float* to = hopper_dq(p, t, S::columns, step.head, row_tiles, row_tile + step.first / M) + b.now() * 4;
@@ -99,15 +100,15 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   if (steps > 0) {
     float s[A], g[A], d_q[S::columns / 4];
-    // Waits for the products of a step. Converts the scores s to f (see row_state in hopper_rows.cuh); g then has the
-    // gradients of the weights.
+    // Waits for the products of a step and converts the scores s to f (row_state in hopper_rows.cuh defines f). After
+    // the call, g contains the gradients of the weights.
     auto finish_products = [&](const SweepStep& step) {
       wgmma_wait<1>();
       fence_registers(s);
       b.exponentials(s, b.add_biases(s, step), step.index);
       fence_registers(s);
-      // This wait returns immediately. Its branch prevents the compiler from moving the second wgmma_wait before the
-      // exponentials.
+      // This wait returns immediately. Its only purpose is that its branch prevents the compiler from moving the second
+      // wgmma_wait before the exponentials.
       sm.rows.wait_full(step.index);
       wgmma_wait<0>();
       fence_registers(g);

@@ -1,7 +1,7 @@
 // First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
 // of each row and the sums for its gradient. While a warpgroup adds one tile of keys, the products of its next tile are
-// in flight. Softmax is processed as elastic with an offset of zero; it uses this kernel only if fp32 gradients
-// (distance bias, sink) are required or for at most 256 keys.
+// in flight. Softmax is processed as elastic softmax with an offset of zero. Softmax uses this kernel only if fp32
+// gradients (distance bias, sink) are required or if there are at most 256 keys.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -57,13 +57,13 @@ __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int k
   }
 }
 
-// A thread's partial sums for two rows: the sums of f, of f g and of g (for alive keys), with f and g as in
-// weights.cuh.
+// A thread's partial sums for two rows: the sums of f, of f g, and of g over the keys with nonzero weight. weights.cuh
+// defines f and g.
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
-  // Adds a tile. s: f; dw: gradients of the weights. Keys with f <= dead are not alive. Several independent partial
-  // sums avoid a long chain of dependent additions.
+  // Adds a tile. s contains f, and dw the gradients of the weights. Keys with f <= dead have zero weight. Several
+  // independent partial sums avoid a long chain of dependent additions.
   template <int A>
   __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
     float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};
@@ -102,7 +102,7 @@ struct BackwardRows : RowGroup {
   __device__ BackwardRows(const Params& p, const Tile& t, BackwardRowsShared<D>& sm) : RowGroup(p, t), sm(sm) {}
 
   // Issues the products for s and g of the n-th tile. After the warpgroup's last tile the products use arbitrary data
-  // and their results are not read. This avoids a branch around them.
+  // and their results are not read; this avoids a branch.
   __device__ void issue(float (&s)[A], float (&g)[A], int n) {
     const uint32_t stage = n % S::stages * descriptor_units(S::tile_bytes);
     issue_product<T, D, N>(s, q, sk + stage);
@@ -119,8 +119,8 @@ struct BackwardRows : RowGroup {
     sm.tiles.wait_full(n);
     release(n);
   }
-  // Waits for the next tile and for the products. The branches of the first wait prevent the compiler from moving the
-  // second wait before the additions of the previous tile.
+  // Waits for the next tile and for the products. The branches of the wait for the tile prevent the compiler from
+  // moving the wait for the products before the additions of the previous tile.
   __device__ void wait(float (&s)[A], float (&g)[A], int n) {
     if (n + 1 < tiles.end) sm.tiles.wait_full(n + 1);
     wgmma_wait<0>();
@@ -134,7 +134,7 @@ struct BackwardRows : RowGroup {
     if (!plain) c = this->template finish<N>(s, origin + n * N);
 #pragma unroll
     for (int i = 0; i < A; ++i) s[i] = exp2_fast(fmaf(s[i], c, -lse2[i / 2 % 2]));
-    // With tau < 0, masked keys have f = 0 and therefore do not count as alive; g needs no mask.
+    // With tau < 0, masked keys have f = 0 and are therefore not added to the sum of g; g needs no mask.
     if (!plain && tau >= 0) this->template hide<N>(g, origin + n * N, 0);
     sums.add(s, g, dead);
   }
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.rows_full, 1);
-    sm.tiles.init(4 * S::consumers);  // one arrival per consumer warp
+    sm.tiles.init(4 * S::consumers);  // each consumer warp arrives once
     fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(h))] * kLog2e : 0;
     b.lse2[h] = lse > -INFINITY ? lse : 0;
-    // If the offset is not negative, every visible key is alive, even if f is zero.
+    // If the offset is not negative, the weight of every visible key is nonzero, even if f is zero.
     b.dead[h] = b.tau >= 0 ? -1 : elastic ? -portable::elastic_offset(p, b.keys(h), b.tau) : 0;
   }
   if (span.tiles > 0) {
@@ -230,8 +230,8 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     if (b.lane % 4 != 0 || row >= t.q_length) continue;
     const int count = b.keys(h).end - b.keys(h).begin;
     const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - b.lse2[h]) : 0;
-    // If a row sees only one key, p = 1 for every score and ds is exactly 0. Then norm is 0, which removes p from the
-    // weight, and one is added to the offset.
+    // If a row sees only one key, p = 1 for every score and ds is exactly 0. The norm is then set to 0, which removes p
+    // from the weight, and one is added to the offset instead.
     const bool alone = count == 1 && !has_sink;
     const float norm = count > 0 && !alone ? 1 / (f + in_sink) : 0, center = fg * norm;
     float* const state = row_state(p, t, t.head, state_tiles, state_tile) + row - b.first;

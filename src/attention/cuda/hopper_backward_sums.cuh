@@ -1,4 +1,4 @@
-// Sums of the Hopper backward that are not accumulated in registers: the gradient of the distance bias, and dQ.
+// Sums of the Hopper backward that are accumulated outside of registers: the gradient of the distance bias, and dQ.
 #pragma once
 #include <type_traits>
 
@@ -8,13 +8,14 @@ namespace lazy::kernels::cuda::hopper {
 
 // How the row states were computed. This limits the precision of the gradients.
 enum class RowSums {
-  softmax,  // from d_out . out; without gradient of the distance bias
-  elastic,  // from d_out . out and d_out . alive_sum; the distance bias's gradient is summed from 16-bit ds
+  softmax,  // from d_out . out; cannot compute the gradient of the distance bias
+  elastic,  // from d_out . out and d_out . alive_sum; the gradient of the distance bias is summed from 16-bit ds
   exact,    // from a sweep over the keys in fp32
 };
 
 // Gradient of the distance bias for a block of keys and one head at a time: sums of ds along diagonals. The order of
-// all sums is fixed. The sums by distance have two parts. FIXED: number of floats in shared memory before these sums.
+// all additions is fixed. The sums by distance have two parts. FIXED is the number of floats in shared memory that
+// precede these sums.
 template <int FIXED>
 struct DistanceSums {
   static constexpr int floats(int window) { return FIXED + 2 * window; }
@@ -26,7 +27,7 @@ struct DistanceSums {
     for (int n = thread; n < floats(window); n += 256) memory[n] = 0;
     asm volatile("bar.sync 1, 256;" ::: "memory");
   }
-  // Moves the sums of a head to its slab. The caller must execute barriers of all consumers before and after.
+  // Moves the sums of a head to its slab in global memory. A barrier of all consumers must precede and follow the call.
   __device__ void move(int thread, float* slab) {
     for (int n = thread; n < window; n += 256) {
       slab[n] = sums()[n] + sums()[window + n];
@@ -36,13 +37,13 @@ struct DistanceSums {
 };
 
 // Sums the fp32 ds in registers along diagonals. Each warp sums the diagonals of its 16 keys x 64 rows in its own
-// scratch memory. The sums of the four warps of a warpgroup are added one step later, after a barrier that ds requires
-// in any case.
+// scratch memory. The sums of the four warps of a warpgroup are added one step later, after a barrier that the
+// computation of ds requires anyway.
 constexpr int kDiagonals = 80;       // diagonals per warp; 79 of them are used: row - key from -15 to 63
 constexpr int kDiagonalStride = 88;  // stride between keys; 24 modulo 32, so that float2 accesses use all banks
 constexpr int kDiagonalScratch = 8 * kDiagonalStride + 8;
-// Memory: eight scratch areas (each has 72 numbers for each of eight keys, with zeros around them); the warps' sums of
-// two steps; sums by distance of the two warpgroups.
+// Layout of the memory: eight scratch areas (each has 72 numbers for each of eight keys, surrounded by zeros), then the
+// warps' sums of two steps, then the sums by distance of the two warpgroups.
 struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> {
   // Adds ds of a warp's keys x rows, given in the accumulator layout. Row r + 8 at column block n + 1 is on the same
   // diagonal as row r at block n.
@@ -88,13 +89,14 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
   __device__ void end(int, int) {}
 };
 
-// Sums the 16-bit ds that were stored in shared memory for dQ along diagonals. ds is divided into blocks of 8 keys x 8
+// Sums along diagonals the 16-bit ds that were stored in shared memory for dQ. ds is divided into blocks of 8 keys x 8
 // rows. The blocks with the same difference (row block - key block) are added elementwise, with two elements per lane.
-// There are 23 such differences, for eight warps, and each warp adds 16 blocks. The rows of the next step are 64
-// further, so the same block diagonal is added by one warp in three consecutive steps: first to `opened`, then to
-// `passed`, then to `closed`. After that, the elements of the resulting 8 x 8 block are added along its 15 diagonals.
-// Memory: one float4 per thread for unfinished diagonals; eight scratch areas of 8 x 8; sums by distance, separately
-// for the elements on and above the block diagonals and for the elements below.
+// There are 23 such differences for eight warps, and each warp adds 16 blocks. The rows of the next step are 64
+// further, so that the same warp adds a block diagonal in three consecutive steps: first to `opened`, then to `passed`,
+// then to `closed`. After that, the elements of the resulting 8 x 8 block are added along its 15 diagonals. Layout of
+// the memory: one float4 per thread for unfinished diagonals, then eight scratch areas of 8 x 8, then the sums by
+// distance. The sums by distance are separate for the elements on and above the block diagonals and for the elements
+// below them.
 struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
   __device__ void put(int, const float (&)[32], int) {}
   // Like ExactDiagonals::take, for the ds at shared address `tile`.
@@ -125,8 +127,8 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
     }
     close(thread, first, closed, passed, opened);
   }
-  // Finishes the open diagonals. Called after the last step of a head. Distances without a bias are outside of the
-  // window.
+  // Finishes the diagonals that are not complete yet. Must be called after the last step of a head. Distances without a
+  // bias are outside of the window.
   __device__ void end(int thread, int first) {
     close(thread, first + 64, {}, {}, {});
     close(thread, first + 128, {}, {}, {});
@@ -157,14 +159,15 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
 template <RowSums SUMS>
 using Diagonals = std::conditional_t<SUMS == RowSums::exact, ExactDiagonals, RoundedDiagonals>;
 
-// dQ is accumulated in fp32 sums, to which every block of keys adds atomically; a separate kernel converts them to d_q.
-// The sums have the layout of the products' accumulators, with four consecutive numbers per thread.
+// Adds four consecutive numbers to the fp32 sums of dQ. Every block of keys adds to these sums atomically, and a
+// separate kernel converts them to d_q. The sums have the layout of the products' accumulators, with four consecutive
+// numbers per thread.
 __device__ inline void reduce_add(float* to, float a, float b, float c, float d) {
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// Address of the sums of a tile of 64 rows. The layout is (batch, head, tile, 64 D), where 64 D numbers are D / 4 for
-// each of 256 threads.
+// Address of the sums of a tile of 64 rows. The layout is (batch, head, tile, 64 D); the last axis has D / 4 numbers
+// for each of 256 threads.
 __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int head, int tiles, int tile) {
   return p.dq_sum + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 64 * D;
 }
@@ -183,8 +186,9 @@ __device__ inline void rotate_back(const Params& p, int D, int token, int pair, 
   second[1] = fmaf(second[1], c.y, -x[1] * s.y);
 }
 
-// d_q = scale * sums. One block per tile of 64 rows. The values are staged in shared memory, so that stores write 16
-// bytes. A thread has the same columns of both halves of a row, which form the pairs of the rotation.
+// Computes d_q = scale * sums, with one block per tile of 64 rows. The values are staged in shared memory, so that
+// stores write 16 bytes. A thread processes the same columns in both halves of a row, because these columns form the
+// pairs of the RoPE rotation.
 template <typename T, int D>
 __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params p, int row_tiles) {
   constexpr int stride = D + 8;  // in elements; padded by 8 to avoid bank conflicts

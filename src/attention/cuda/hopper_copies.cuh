@@ -1,5 +1,5 @@
-// PTX instructions of Hopper (sm_90): mbarriers in shared memory that count bytes, and asynchronous copies that arrive
-// at them.
+// PTX instructions of Hopper (sm_90): mbarriers in shared memory that count bytes, and asynchronous copies that signal
+// such a barrier when they complete.
 #pragma once
 #include "attention/cuda/mma.cuh"
 
@@ -15,8 +15,8 @@ __device__ inline void barrier_expect(uint64_t* barrier, int bytes) {
 __device__ inline void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives at the barrier when all previous copy_async of the thread have completed. It counts as one of the barrier's
-// arrivals.
+// Arrives at the barrier when all previous copy_async calls of the thread have completed. This counts as one of the
+// barrier's arrivals.
 __device__ inline void barrier_arrive_after_copies(uint64_t* barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }

@@ -7,8 +7,8 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-// Bits of the template parameter SWEEP, which select the normalizer and the outputs. kStats is for elastic only,
-// because softmax always computes Params::stats. kScores selects Params::score_stats.
+// Bits of the template parameter SWEEP, which select the normalizer and the outputs. kStats applies only to elastic
+// softmax, because softmax always computes Params::stats. kScores selects Params::score_stats.
 constexpr int kElastic = 1, kStats = 2, kAliveSum = 4, kScores = 8;
 constexpr bool has(int sweep, int what) { return (sweep & what) != 0; }
 
@@ -41,7 +41,8 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
     if constexpr (!has(SWEEP, kElastic)) fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);
   }
   if constexpr (has(SWEEP, kElastic)) {
-    for (int n = 0; n < span.tiles; ++n) {  // the scores of the first tile are still in registers
+    // The scores of the first tile of the second sweep are still in registers, so its keys are not loaded.
+    for (int n = 0; n < span.tiles; ++n) {
       const int key = span.key<S::N>(n, false);
       if (n > 0) fetch(sm.k, k_tiles, &maps.k, S::k_stages, span.tiles + n - 1, key);
       fetch(sm.v, v_tiles, &maps.v, S::v_stages, n, key);

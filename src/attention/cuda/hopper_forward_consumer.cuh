@@ -1,6 +1,6 @@
-// A consumer warpgroup of the Hopper forward processes 64 rows. The producer warp loads tiles of N keys into two
-// circular buffers, K and V. Every warpgroup of a block waits for and releases every tile, but computes only the tiles
-// that its rows see.
+// A consumer warpgroup of the Hopper forward, which processes 64 rows. The producer warp loads tiles of N keys into two
+// circular buffers, one for K and one for V. Every warpgroup of a block waits for and releases every tile, but computes
+// only the tiles that its rows see.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -10,7 +10,7 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// ALIVE: the kernel also computes alive_sum. Its accumulators need the registers of half of a tile's scores.
+// ALIVE: the kernel also computes alive_sum, whose accumulators occupy the registers of half of a tile's scores.
 template <int D, bool ALIVE>
 struct ForwardShape {
   static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = ALIVE ? 64 : 128;
@@ -30,12 +30,12 @@ struct ForwardShared {
   Pipeline<S::v_stages> v;
 };
 
-// Results of a thread's two rows in addition to the output. The statistics are the thread's partial sums, which are
-// reduced at the end.
+// Results of a thread's two rows in addition to the output. During the sweep they are the thread's partial sums; they
+// are reduced over the lanes of a row at the end.
 struct RowResults {
   float lse[2] = {-INFINITY, -INFINITY};  // natural logarithm
   float head[2] = {}, total[2] = {};      // weight on the first key, sum of weights
-  int alive[2] = {};
+  int alive[2] = {};                      // number of keys with nonzero weight
 };
 
 // Reduces the statistics over the four lanes of a row and stores them with the log-sum-exp.
@@ -62,12 +62,13 @@ __device__ inline void write_results(const Params& p, const RowGroup& b, RowResu
 
 using portable::LaneScores;
 
-// The values that Params::score_stats needs in addition to the sum of exponentials exp2(x), x = score - base: the
-// maximum score and the sum of x exp2(x). They are the thread's partial results.
+// The values that Params::score_stats needs in addition to the sum of exponentials exp2(x), with x = score - base: the
+// maximum score and the sum of x exp2(x). These are the partial results of one thread.
 struct RowScores {
   float largest[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
 
-  // Adds a tile whose exponentials are relative to the current base. `most` and `added` are the tile's maximum and sum.
+  // Adds a tile whose exponentials are relative to the current base. `most` is the tile's maximum score and `added` its
+  // sum of exponentials.
   __device__ void add(float c, const float (&most)[2], const float (&added)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -75,7 +76,8 @@ struct RowScores {
       weighted[h] += added[h];
     }
   }
-  // Reduces and stores the results. base and sum: the thread's base and sum of exponentials.
+  // Reduces the results over the lanes of a row and stores them. `base` and `sum` are the thread's base and sum of
+  // exponentials.
   __device__ void write(const RowGroup& b, const float (&base)[2], const float (&sum)[2]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -87,7 +89,7 @@ struct RowScores {
       if (b.lane % 4 != 0 || b.row(h) >= b.t.q_length) continue;
       const Keys keys = b.keys(h);
       ScoreStatistics found = scores.finish(keys.end - keys.begin);
-      // Use the exact maximum, because the base is only close to it.
+      // Use the exact maximum score, because the base is only an approximation of it.
       if (found.largest > -INFINITY) found.largest = most * kLn2;
       portable::put_score_statistics(b.p, b.t, b.row(h), found);
     }
@@ -109,7 +111,8 @@ struct Consumer : RowGroup {
 
   __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D, ALIVE>& sm) : RowGroup(p, t), sm(sm) {}
 
-  // `use` is the index of a tile among all tiles that passed through the buffer. Every warp releases a tile separately.
+  // `use` is the index of a tile among all tiles that have passed through the buffer. Every warp releases a tile
+  // separately.
   __device__ void issue_scores(float (&s)[A], int use) {
     sm.k.wait_full(use);
     issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * descriptor_units(S::tile_bytes));
@@ -122,7 +125,7 @@ struct Consumer : RowGroup {
     release_k(use);
   }
   __device__ void wait_v(int use) { sm.v.wait_full(use); }
-  // Issues o += weights V for a tile that has already arrived.
+  // Issues the product o += weights V for a tile that has already arrived.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int use) {
     const uint32_t tile = sv + use % S::v_stages * descriptor_units(S::tile_bytes);
     wgmma_fence();
@@ -160,23 +163,25 @@ __device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N 
   }
 }
 
-// Conversion of a tile's exponentials to elastic's weights, with the statistics of the rows.
+// Functions that convert the exponentials of a tile to the weights of elastic softmax and compute the statistics of the
+// rows.
 
-// x y + z, clamped to [0, 1] by the instruction's saturation. A NaN becomes zero.
+// Returns x y + z, clamped to [0, 1] by the saturation of the instruction. A NaN becomes zero.
 __device__ inline float fma_clamped(float x, float y, float z) {
   float r;
   asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(x), "f"(y), "f"(z));
   return r;
 }
 
-// For each of two nonnegative 16-bit weights, returns 1 in its 16 bits if it is not zero, otherwise 0.
+// For each of two packed nonnegative 16-bit weights, returns 1 in the same 16 bits if the weight is not zero, otherwise
+// 0.
 __device__ inline uint32_t alive_of_two(uint32_t weights) {
   uint32_t ones;
   asm volatile("min.u16x2 %0, %1, %2;" : "=r"(ones) : "r"(weights), "r"(0x00010001));
   return ones;
 }
 
-// Creates an operand of type T with 1.0 for each 16-bit weight that is not zero, and 0.0 otherwise.
+// Creates an operand of type T that contains 1.0 for each 16-bit weight that is not zero, and 0.0 for each zero weight.
 template <typename T, int N>
 __device__ void alive_ones(uint32_t (&ones)[N / 16][4], const uint32_t (&weights)[N / 16][4]) {
   constexpr uint32_t one = std::is_same_v<T, __nv_bfloat16> ? 0x3F80 : 0x3C00;
@@ -189,18 +194,19 @@ __device__ void alive_ones(uint32_t (&ones)[N / 16][4], const uint32_t (&weights
 
 template <typename T, int N, bool STATS>
 struct WeightAccumulator {
-  // bf16 does not round a positive weight to zero, so alive pairs can be counted from the packed weights. fp16 does.
+  // bf16 never rounds a positive weight to zero, so nonzero weights can be counted after packing. fp16 may round to
+  // zero.
   static constexpr bool kCountsPacked = std::is_same_v<T, __nv_bfloat16>;
   RowResults& r;
   float tau;
 
-  // With tau < 0 no weight is above one, so a clamp to [0, 1] does not change positive weights. With tau >= 0, every
-  // visible key is alive and the sum of a row's weights is known without adding.
+  // With tau < 0 no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0 the weight
+  // of every visible key is nonzero, and the sum of a row's weights is known without adding.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
   // Converts s to the weights of exponential(s, h). If clamps() is true, the weights are clamped to [0, 1] and their
-  // sum is computed in the same loop, where its instructions overlap with the exponentials. Otherwise negative weights
-  // remain.
+  // sum is computed in the same loop, so that the additions overlap with the exponentials. Otherwise negative weights
+  // are not clamped here.
   template <typename Exponential>
   __device__ void compute(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
                           Exponential exponential) {
@@ -233,8 +239,8 @@ struct WeightAccumulator {
       r.alive[h] = static_cast<int>(__dp2a_lo(alive[h], 0x0101u, static_cast<uint32_t>(r.alive[h])));
   }
 
-  // Counts the alive pairs of a tile whose product has been issued, while this product and the next scores are in
-  // flight.
+  // Counts the nonzero weights of a tile whose product has been issued. This overlaps with the product and with the
+  // next scores, which are in flight.
   __device__ void count(const uint32_t (&weights)[N / 16][4]) {
     if constexpr (STATS && kCountsPacked) {
       uint32_t alive[2] = {};
@@ -247,8 +253,8 @@ struct WeightAccumulator {
     }
   }
 
-  // Stores the weight of the first key, from the tile that begins with this key. The clamp to [0, 1] replaces a NaN by
-  // zero; adding 0 * inverse restores the NaN.
+  // Stores the weight on the first key, taken from the tile that begins with this key. The clamp to [0, 1] has replaced
+  // a NaN by zero; adding 0 * inverse restores the NaN.
   __device__ void take_first(const RowGroup& b, const float (&s)[N / 2], const float (&inverse)[2]) {
     if (!STATS || b.lane % 4 != 0) return;
     r.head[0] = fmaf(inverse[0], 0, s[0]);

@@ -1,15 +1,17 @@
-// The Hopper forward for elastic, with two sweeps over the keys. The first sweep, from the diagonal backwards, computes
-// the scores for the row's sum. The second sweep, in the opposite direction, recomputes the scores for the weights
-// max(p + offset, 0) and their sum over V. This needs three products and two exponentials per pair, compared with two
-// products and one exponential in softmax attention. The tile at which the first sweep ends is computed only once.
+// The Hopper forward for elastic softmax, with two sweeps over the keys. The first sweep starts at the diagonal and
+// goes backwards; it computes the scores for the row's sum of exponentials. The second sweep goes in the opposite
+// direction and recomputes the scores for the weights max(p + offset, 0) and their weighted sum of V. This needs three
+// products and two exponentials per query-key pair, compared with two products and one exponential in softmax
+// attention. The tile at which the first sweep ends is the first tile of the second sweep, so its scores are computed
+// only once.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
 // Adds exp2(s c - base) to the thread's sums. Because fp32 has a large range, any base near the row's largest score is
-// sufficient: the maximum of the first tile is used until a sum leaves the range. Eight independent partial sums avoid
-// a long chain of dependent additions.
+// sufficient. The base is the maximum of the first tile and is only changed if a sum leaves the range. Eight
+// independent partial sums avoid a long chain of dependent additions.
 template <bool SCORES, int A>
 __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2], RowScores& scores) {
   float part[2][4] = {}, top[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
@@ -57,7 +59,7 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
   if constexpr (SCORES) scores.add(c, top, weighted);
 }
 
-// Merges the thread's base and sum of a row with the three adjacent lanes that share the row.
+// Merges the base and sum of a row over the four adjacent lanes that share the row.
 __device__ inline void merge_row_sums(float& base, float& sum) {
 #pragma unroll
   for (int d = 1; d < 4; d *= 2) {
@@ -68,8 +70,8 @@ __device__ inline void merge_row_sums(float& base, float& sum) {
   }
 }
 
-// First sweep over the tiles that the rows see, from the last to the first. The scores of the first tile remain in s;
-// the function returns their factor.
+// First sweep over the tiles that the rows see, from the last tile to the first. On return, s contains the scores of
+// the first tile, and the return value is the factor that converts them to units of log2.
 template <bool SCORES, typename Rows>
 __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float (&sum)[2], RowScores& scores) {
   const int lo = b.tiles.begin, last = b.tiles.end - 1 - lo;
@@ -103,8 +105,8 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
   return add(s, 0);
 }
 
-// alive: sums of the values of alive keys (alive_sum), from which the backward computes the rows' centers
-// (backward_sums.cuh).
+// `alive` receives the sums of the rows of V with nonzero weight (alive_sum). The backward computes the rows' centers
+// from them (backward_sums.cuh).
 template <typename T, int D, bool STATS, bool ALIVE, bool SCORES>
 __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float (&alive)[D / 2], RowResults& r) {
   constexpr int N = Consumer<T, D, ALIVE>::N, A = Consumer<T, D, ALIVE>::A;
@@ -136,8 +138,7 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
 
-  // Computes the weights from the base and the sum. They are not computed from lse, which is less precise for large
-  // scores.
+  // Compute the weights from the base and the sum, not from the log-sum-exp, which is less precise for large scores.
   WeightAccumulator<T, N, STATS> accumulator{r, tau};
   auto compute_weights = [&](float c, int tile) {
     accumulator.compute(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });

@@ -1,7 +1,7 @@
-// Forward for elastic with at most 256 keys in a single pass: scores and exponentials are computed once. A warpgroup
-// keeps its unnormalized fp32 probabilities in the score accumulators until the row's sum is known. The kernel is
-// persistent: blocks process one row tile after another, so that the next tile's keys are loaded while the current
-// tile's values are multiplied.
+// Forward for elastic softmax with at most 256 keys in a single pass: scores and exponentials are computed only once. A
+// warpgroup keeps its unnormalized fp32 probabilities in the score accumulators until the row's sum is known. The
+// kernel is persistent: each block processes several row tiles in sequence, so that the keys of the next tile are
+// loaded while the values of the current tile are multiplied.
 #include <algorithm>
 
 #include "attention/cuda/hopper_forward_elastic.cuh"
@@ -19,13 +19,14 @@ inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window
 
 struct SinglePassShared {
   Pipeline<1> q;
-  Pipeline<STAGES> kv;       // per row tile: all key tiles, first to last, then all value tiles, last to first
+  // Per row tile: first all key tiles in ascending order, then all value tiles in descending order.
+  Pipeline<STAGES> kv;
   Tile tiles[THREADS / 32];  // one per warp, in shared memory to save registers
 };
 
 // Tile scheduler of the persistent blocks: finds the n-th row tile of this block. A block first processes whole heads,
 // from the last row tile to the first, so that consecutive tiles share their keys. The tiles of the remaining heads are
-// distributed over the blocks, starting with the longest rows.
+// distributed over the blocks, starting with the tiles whose rows see the most keys.
 struct TileScheduler {
   int tiles, heads;  // row tiles per head; heads of all batch entries together
   __device__ bool find(int n, int& tile, int& head) const {
@@ -98,14 +99,15 @@ __device__ inline void produce_tiles(const Params& p, const ForwardMaps& maps, c
 template <typename T, bool SCORES>
 struct Rows : RowGroup {
   SinglePassShared& sm;
-  uint32_t sq, sk, sv;  // descriptor_base of the group's queries, and of the ring for keys and for values
-  int count, use;       // key tiles of the row tile; number of previous uses of the ring
+  uint32_t sq, sk, sv;  // descriptor_base of the warpgroup's queries, of the ring for keys and of the ring for values
+  int count, use;       // number of key tiles of the row tile; number of previous uses of the ring
   float base[2], sum[2], bases[TILES][2];
   RowScores scores;
 
   __device__ Rows(const Params& p, const Tile& t, SinglePassShared& sm) : RowGroup(p, t), sm(sm) {}
 
-  // Index in the block of the r-th key tile of the group, counted from the group's last tile.
+  // Index, within the block, of the warpgroup's r-th key tile. Tiles are counted backwards from the warpgroup's last
+  // tile.
   __device__ int own(int r) const { return tiles.end - 1 - r; }
   __device__ int stage(int at) const { return at % STAGES; }
   __device__ void release(int at) {
@@ -118,7 +120,7 @@ struct Rows : RowGroup {
   __device__ void issue_scores(float (&s)[A], int r) {
     const int at = use + own(r);
     sm.kv.wait_full(at);
-    // Costs nothing; without this, the compiler would keep s in registers between row tiles.
+    // Generates no instructions. Without this statement, the compiler would keep s in registers between row tiles.
 #pragma unroll
     for (int n = 0; n < A; ++n) s[n] = 0;
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));
@@ -128,7 +130,8 @@ struct Rows : RowGroup {
     return tile < bare.begin || tile >= bare.end ? this->template finish<N>(s, origin + tile * N) : factor;
   }
 
-  // Converts s to exp2(s c - base), where base is the largest score in the row that the thread has processed so far.
+  // Converts s to exp2(s c - base), where base is the largest score of the row in the tiles that this thread has
+  // processed so far.
   __device__ void use_scores(float (&s)[A], int r) {
     fence_registers(s);
     const int tile = own(r);
@@ -164,9 +167,9 @@ struct Rows : RowGroup {
     fence_registers(s);  // forces this work before the next wait, so that it overlaps with the product
   }
 
-  // o += weights V. The value tiles are processed from the last to the first.
+  // Buffer index of a value tile for o += weights V. The value tiles are processed from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
-  // For r = 0, o is overwritten.
+  // Issues o += weights V; for r = 0, o is overwritten.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {
     const int at = value_use(r);
     sm.kv.wait_full(at);

@@ -1,13 +1,14 @@
-// Single pass for softmax and softmax_sink, from the diagonal backwards. Weights are exp2(s - base), where the base is
-// an earlier running maximum. The base is updated, and the accumulators are rescaled, only if a sum of weights exceeds
-// the range of fp16. Most tiles therefore only need the exponentials and their sums.
+// The forward for softmax and softmax_sink in a single pass, which starts at the diagonal and goes backwards. Weights
+// are exp2(s - base), where the base is an earlier running maximum. The base is updated and the accumulators are
+// rescaled only if a sum of weights exceeds the range of fp16. Most tiles therefore need only the exponentials and
+// their sums.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
 namespace lazy::kernels::cuda::hopper {
 
-// Recomputes the scores of the warp's 16 rows and a tile of N keys by a single warp with mma.sync, in the layout of
-// wgmma.
+// Recomputes the scores of the warp's 16 rows and a tile of N keys. It uses mma.sync within the warp, not wgmma, but
+// returns the scores in the register layout of wgmma.
 template <typename T, int D, int X_ROWS, int N>
 __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t keys) {
   int thread = threadIdx.x;
@@ -28,7 +29,7 @@ __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t key
   }
 }
 
-// Values of a tile for RowScores::add.
+// Maximum score and sum of exponentials of a tile, which RowScores::add needs.
 struct TileScores {
   float most[2] = {-INFINITY, -INFINITY}, added[2] = {};
 };
@@ -52,8 +53,8 @@ __device__ void exponentials(float (&s)[A], float c, const float (&base)[2], flo
   for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
 }
 
-// Raises the bases of the thread's rows to the maxima of the scores. The bases are equal in the four lanes that share a
-// row. `shrink` is the factor for the previous sums.
+// Raises the bases of the thread's rows to the maxima of the scores. The four lanes that share a row have equal bases.
+// `shrink` is the factor by which the previous sums must be multiplied.
 template <int A>
 __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], float (&shrink)[2]) {
 #pragma unroll
@@ -68,8 +69,8 @@ __device__ void raise_bases(const float (&s)[A], float c, float (&base)[2], floa
   }
 }
 
-// Raises the bases to the scores' maxima, converts s to exponentials relative to them, and adds their sums to the rows'
-// sums. shrink: see raise_bases.
+// Raises the bases to the maxima of the scores, converts s to exponentials relative to the new bases, and adds their
+// sums to the sums of the rows. `shrink`: see raise_bases.
 template <bool SCORES, int A>
 __device__ void raise_rows(float (&s)[A], float c, float (&base)[2], float (&sum)[2], float (&shrink)[2],
                            RowScores& scores) {
@@ -100,11 +101,11 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
   float base[2], sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {  // rows without keys get the base 0; with -inf they would be rescaled in every tile
+  for (int h = 0; h < 2; ++h) {  // rows without keys get the base 0; with -inf, every tile would rescale them
     base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? b.p.sink[b.t.head] * kLog2e : -INFINITY;
     sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
   }
-  // Loop variables count in the order of the sweep: step n processes tile count - 1 - n.
+  // Loop variables count in the order of the sweep: step n processes the tile with index count - 1 - n.
   const int begin = lo < hi ? count - hi : count, end = count - lo;
 #pragma unroll 1
   for (int n = 0; n < begin; ++n) {
@@ -178,7 +179,8 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
       o[n + 2 * h] *= inverse;
       o[n + 2 * h + 1] *= inverse;
     }
-    if (b.lane % 4 == 0 && !empty) {  // s still contains the weights of the tile that was processed last
+    // S still contains the weights of the tile that was processed last, which is the tile with key 0 if lo is 0.
+    if (b.lane % 4 == 0 && !empty) {
       r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
       r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;
       r.alive[h] = b.keys(h).end - b.keys(h).begin;

@@ -3,7 +3,8 @@
 
 namespace lazy::kernels::cuda {
 
-// Barriers of a circular buffer with STAGES stages. Use number n has stage n % STAGES and barrier phase n / STAGES % 2.
+// Barriers of a circular buffer with STAGES stages. The n-th use of the buffer has stage n % STAGES and barrier phase n
+// / STAGES % 2.
 template <int STAGES>
 struct Pipeline {
   uint64_t full[STAGES], empty[STAGES];

@@ -10,12 +10,12 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
-// Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats: lse2 in units of
-// log2, factor, factor * center, and elastic's offset. With f = exp2(score - lse2), and g = 0 if a key is dead,
+// Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats: lse2 (the
+// log-sum-exp in units of log2), factor, factor * center, and the offset of elastic softmax. With f = exp2(score -
+// lse2), and with g = 0 if the weight of the key is zero,
 //   weight = max(factor f + offset, 0),  ds = f (factor g - factor center).
-// If a row sees only one key, p = 1 for every score and ds is exactly 0: the factor is 0, and one is added to the
-// offset. tiles: number of row tiles per head and batch entry; tile: index that includes the tiles of earlier
-// documents.
+// If a row sees only one key, p = 1 for every score and ds is exactly 0; the factor is then 0, and one is added to the
+// offset. tiles: number of row tiles per head and batch entry. tile: index of the tile, counted over all documents.
 __device__ inline float* row_state(const Params& p, const Tile& t, int head, int tiles, int tile) {
   return p.row_state + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 256;
 }
@@ -30,8 +30,8 @@ struct StoreRowState {
   }
 };
 
-// Range of key tiles. key() returns the first key of the n-th tile in ascending order, or in descending order if
-// `back`.
+// A range of key tiles. key() returns the first key of the n-th tile. The tiles are counted in ascending order, or in
+// descending order if `back` is true.
 struct Span {
   int begin, tiles;
   template <int N>
@@ -50,8 +50,8 @@ __device__ inline void fill_table(const Params& p, int head, float* table, int p
   }
 }
 
-// Issues c (64 x 2 A) = X Y^T over D dimensions as one wgmma group. x and y are the descriptor_base of tiles with
-// X_ROWS and Y_ROWS rows, stored as blocks of 64 columns.
+// Issues the product c = X Y^T over D dimensions as one wgmma group, where c has the shape 64 x (2 A). x and y are the
+// descriptor_base of tiles with X_ROWS and Y_ROWS rows, stored as blocks of 64 columns.
 template <typename T, int D, int X_ROWS, int Y_ROWS, int A>
 __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_fence();
@@ -64,7 +64,8 @@ __device__ void issue_product(float (&c)[A], uint32_t x, uint32_t y) {
   wgmma_commit();
 }
 
-// Loads the warp's 16 rows, of the 64 rows from `x` on, as left operand of a product. The tile has X_ROWS rows.
+// Loads the warp's 16 rows as the left operand of a product. `x` is the address of the first of the warpgroup's 64
+// rows; the tile has X_ROWS rows.
 template <int D, int X_ROWS>
 __device__ void load_left(uint32_t (&left)[D / 16][4], uint32_t x) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
@@ -74,7 +75,7 @@ __device__ void load_left(uint32_t (&left)[D / 16][4], uint32_t x) {
   }
 }
 
-// The same product with the left operand in registers.
+// Issues the product c = X Y^T with the left operand X in registers.
 template <typename T, int D, int Y_ROWS, int A>
 __device__ void issue_product(float (&c)[A], const uint32_t (&x)[D / 16][4], uint32_t y) {
   wgmma_fence();
@@ -91,8 +92,8 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-// The 64 query rows of a warpgroup from `first` on. Accumulator 4 n + 2 h + e of a thread belongs to row(h) and column
-// 8 n + 2 (lane % 4) + e.
+// The 64 query rows of a warpgroup, starting at row `first`. Accumulator 4 n + 2 h + e of a thread belongs to row(h)
+// and column 8 n + 2 (lane % 4) + e.
 struct RowGroup {
   const Params& p;
   const Tile& t;
@@ -100,8 +101,8 @@ struct RowGroup {
   int first, lane, leader;
   int position;  // position of row(0) among the keys
   Keys common;   // keys that all rows see
-  // Set by cut(). Tiles have N keys and start at key `origin`. tiles: tiles that at least one row sees. bare: tiles
-  // that need neither mask nor bias.
+  // Set by cut(). Tiles have N keys and start at key `origin`. `tiles` is the range of tiles that at least one row
+  // sees, and `bare` the range of tiles that need neither a mask nor a bias.
   int origin;
   Keys tiles, bare;
   float factor;
@@ -135,7 +136,7 @@ struct RowGroup {
     asm volatile("" : "+r"(at));
     return at < t.q_length ? visible(p, t, at) : Keys{0, 0};
   }
-  // Sets accumulators of a tile of N keys to `value` if the row (if it exists) does not see the key.
+  // Sets to `value` the accumulators of a tile of N keys whose row exists but does not see the key.
   template <int N>
   __device__ void hide(float (&s)[N / 2], int key, float value) const {
     int at = position - key - 2 * (lane % 4);  // distance of accumulator n: at + 8 h - (n / 4 * 8 + n % 2)
@@ -154,8 +155,8 @@ struct RowGroup {
     }
   }
 
-  // Adds biases and masks to the products s. Like RowSweep::finish_scores of the portable kernels, it returns a factor:
-  // s * factor is the score in units of log2.
+  // Adds biases and masks to the products s and returns a factor: s * factor is the score in units of log2.
+  // RowSweep::finish_scores does the same in the portable kernels.
   template <int N>
   __device__ float finish(float (&s)[N / 2], int key) {
     const int nearest = first + t.shift() - (key + N - 1), farthest = first + 63 + t.shift() - key;

@@ -1,4 +1,4 @@
-// Creates TMA tensor maps. The driver function is looked up at run time, so that the library does not link against
+// Creates TMA tensor maps. The CUDA driver function is looked up at run time, so that the library need not link against
 // libcuda.
 #include <cudaTypedefs.h>
 

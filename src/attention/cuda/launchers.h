@@ -1,5 +1,6 @@
-// Maps the entries of kernel_table.h to the functions that launch the kernels. Each lookup instantiates every entry of
-// its kernel: an entry without an implementation does not compile, and a size that is not in the table has no launcher.
+// Maps the entries of kernel_table.h to the functions that launch the kernels. Each lookup function instantiates every
+// entry of its kernel. Therefore, an entry without an implementation does not compile, and a size that is not in the
+// table has no launcher.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -31,7 +32,7 @@ Launcher require(Launcher launcher, const char* kernel) {
   return launcher;
 }
 
-// The launcher of entry I in the table; null if the entry belongs to another kernel.
+// Returns the launcher of entry I in the table, or null if the entry belongs to a different kernel.
 template <CudaKernel KERNEL, typename Launcher, template <NormalizerFamily, int> class Kernel, size_t I>
 constexpr Launcher entry_launcher() {
   constexpr KernelEntry entry = kTensorCoreKernels[I];
@@ -64,14 +65,14 @@ void with_head_size_limit(int64_t dim, const Function& function) {
   if (!found) throw std::logic_error("no instantiation supports head size " + std::to_string(dim));
 }
 
-// Calls function(std::true_type()) if the problem has a softcap and function(std::false_type()) otherwise. The softcap
-// is a separate instantiation because it needs more registers.
+// Calls function(std::true_type()) if the problem has a softcap and function(std::false_type()) otherwise. Kernels with
+// a softcap are separate instantiations because they need more registers.
 template <typename Function>
 void with_softcap(const Params& p, const Function& function) {
   p.softcap ? function(std::true_type()) : function(std::false_type());
 }
 
-// Calls function(T()), where T is Bf16 or F16 according to `type`.
+// Calls function(T()), where T is the type argument Bf16 or F16 that corresponds to `type`.
 template <typename Bf16, typename F16, typename Function>
 void with_half_type(DType type, const Function& function) {
   switch (type) {

@@ -69,14 +69,14 @@ __device__ inline float exp2_fast(float x) {
   return y;
 }
 
-// max(x, 0), but NaN if x is NaN: a row with a NaN score must not look like a row without alive keys.
+// Returns max(x, 0), or NaN if x is NaN, so that a row with a NaN score differs from a row whose weights are all zero.
 __device__ inline float positive(float x) {
   float y;
   asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Maximum of x and y; NaN if either is NaN.
+// Returns the maximum of x and y, or NaN if either is NaN.
 __device__ inline float max_nan(float x, float y) {
   float z;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));

@@ -52,7 +52,7 @@ struct Params {
   float *lse, *stats, *score_stats;  // lse is written by the forward and read by the backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
-  // For the plain backward, each of shape (batch, heads, q_length): center and 1 / norm as defined in weights.cuh.
+  // For the plain backward, each of shape (batch, heads, q_length): `center` and 1 / `norm`, which weights.cuh defines.
   float *row_center, *row_norm;
   // For the other backward kernels: RowState of backward_sums.cuh, in the layout that hopper_rows.cuh or
   // portable_backward_sums.cuh defines.
@@ -88,7 +88,7 @@ Params make_params(const Problem& p, const Forward<float>& a);
 Params make_params(const Problem& p, const Backward<float>& a);
 
 // Upper bound on the number of tiles of `size` query rows (or keys) per head for any problem of this shape. Each packed
-// document starts a new tile.
+// document begins with a new tile.
 __host__ __device__ inline int tile_count(const Params& p, int tokens, int size) {
   return (tokens + size - 1) / size + (p.cu_q ? p.sequences : 0);
 }
@@ -107,13 +107,13 @@ void sum_bias_slabs(const Params& p, cudaStream_t stream);
 // Sums `partial` to d_tau, d_sink and d_alibi_slopes in a fixed order. The last axis of `partial` has `tiles` entries.
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 
-// Columns per row of a head in the shared memory of the Hopper kernels and in dq_sum. The columns form blocks of 64,
-// and columns beyond the head size are zero.
+// Number of columns of a head's row in the shared memory of the Hopper kernels and in dq_sum. The columns form blocks
+// of 64, and the columns beyond the head size are zero.
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
-// Whether a tensor-core forward writes score_stats itself. It can if its sum of exponentials contains only scores. With
-// softmax_sink, a sink far above the scores makes their exponentials vanish, so the sum has no information about the
-// scores. The tensor-core forward with a softcap writes neither score_stats nor alive_sum.
+// Whether a tensor-core forward writes score_stats itself. This requires that its sum of exponentials contains only
+// scores. With softmax_sink, a sink far above the scores makes the exponentials of the scores underflow, so that the
+// sum has no information about them. The tensor-core forward with a softcap writes neither score_stats nor alive_sum.
 inline bool writes_score_stats(const Params& p) {
   return (p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::elastic) && !p.softcap;
 }
@@ -124,15 +124,16 @@ void score_statistics(const Params& p, cudaStream_t stream);
 // Whether rows see so few keys that the Hopper forward for elastic can compute the scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
-// Up to this many keys, centers (weights.cuh) are summed in fp32 over the keys and not computed from `out` and
-// alive_sum. With few keys, one key may have nearly all of the mass of every row, and g - center would then consist of
-// the rounding error of `out` and alive_sum.
+// With up to this number of keys, the centers (weights.cuh) are summed in fp32 over the keys and not computed from
+// `out` and alive_sum. With few keys, one key may have nearly all of the weight in every row, and g - center would then
+// consist of the rounding error of `out` and alive_sum.
 constexpr int kFewKeys = 256;
-// Whether the tensor-core forward writes alive_sum if the pointer is given, and the backward uses it.
+// Whether the tensor-core forward writes alive_sum (if the pointer is given) and the backward uses it. alive_sum is the
+// sum of the rows of V whose weight is not zero.
 inline bool writes_alive_sum(const Params& p) {
   return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
 }
-// Whether the backward computes centers from the rounded tensors `out` and alive_sum (backward_sums.cuh). The gradients
+// Whether the backward computes the centers from the rounded tensors `out` and alive_sum (backward_sums.cuh). Gradients
 // that are stored in fp32 need exact centers, unless the forward wrote alive_sum.
 inline bool has_rounded_sums(const Params& p) {
   if (p.deterministic || !p.out.data) return false;

@@ -9,7 +9,7 @@ namespace lazy::kernels::cuda {
 
 namespace plain {
 
-// Sum over the block's rows of a value that is equal in the 16 threads of a row. The result is valid in thread 0.
+// Sum over the block's rows of a value that all 16 threads of a row have. The result is valid only in thread 0.
 __device__ float block_sum(ProductShared& sm, const float (&x)[4]) {
   __syncthreads();
   if (threadIdx.x % 16 == 0) sm.strip[threadIdx.x / 16] = (x[0] + x[1]) + (x[2] + x[3]);
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Params p, int tiles) {
       const float outside = empty ? 0 : outside_share(p, t.head, lse[i]);
       const float sum = f[i] + outside;
       center[i] = sum > 0 && p.normalizer != Normalizer::sigmoid ? fg[i] / sum : 0;
-      // If a row sees only one key, this key has all of the probability mass. Set center = g so that ds is exactly
-      // zero, because f g / f may differ from g by rounding.
+      // If a row sees only one key, the probability of this key is 1. Set center = g so that ds is exactly zero,
+      // because f g / f may differ from g by rounding.
       if (row[i].keys.end - row[i].keys.begin == 1 && single_key_is_one(p.normalizer, sum == f[i])) {
         center[i] = g[i];
       }
@@ -185,9 +185,9 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
   }
 }
 
-// Gradient of the distance bias, as sums along diagonals of the tiles of ds. A block processes the 64 distances [d0, d0
-// + 64) of one head for every bias_splits-th tile of rows. For one tile of rows, the pairs at these distances are in
-// two tiles of keys with a causal mask and in four tiles without one.
+// Gradient of the distance bias, as sums along diagonals of the tiles of ds. A block processes the 64 distances from d0
+// to d0 + 63 of one head for every bias_splits-th tile of rows. For one tile of rows, the pairs at these distances are
+// in two tiles of keys with a causal mask and in four tiles of keys without one.
 template <bool CAPPED>
 __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) {
   __shared__ ProductShared sm;

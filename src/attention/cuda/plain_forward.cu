@@ -1,6 +1,6 @@
-// Forward for every normalizer. The kernel sweeps over the keys until the normalization of each row is known, then
-// sweeps once more to compute the weights and the weighted sum. Every sweep recomputes the scores, so memory stays
-// linear in the lengths.
+// Forward for every normalizer. The kernel sweeps over the keys until the normalization of each row is known, and then
+// sweeps again to compute the weights and the weighted sum. Every sweep recomputes the scores, so that the memory is
+// linear in the sequence lengths.
 #include <algorithm>
 
 #include "attention/cuda/launchers.h"
@@ -54,8 +54,8 @@ __device__ void sum_statistics(const Params& p, const Tile& t, ProductShared& sm
   }
 }
 
-// Cache in shared memory for the scores of the first `tiles` key tiles, for normalizers that need many sweeps. Each
-// thread reads only values that it wrote itself, so no barrier is needed.
+// Shared-memory cache of the scores of the first `tiles` key tiles, for normalizers that need many sweeps. Each thread
+// reads only values that it wrote itself, so no barrier is needed.
 constexpr int kTileBytes = kTile * kTile * sizeof(float);
 
 struct ScoreCache {
@@ -74,8 +74,8 @@ struct ScoreCache {
   }
 };
 
-// Returns the scores of the n-th key tile, which begins at `key`, from the cache or computes them again. All threads of
-// the block must call together.
+// Returns the scores of the n-th key tile, whose first key is `key`. They are read from the cache or computed again.
+// All threads of the block must call this function together.
 template <bool CAPPED>
 __device__ void cached_scores(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4],
                               const ScoreCache& kept, int n, int key, float (&s)[4][4]) {
@@ -137,8 +137,8 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, ProductShar
       first[i] = row_sum(first[i]);
       second[i] = row_sum(second[i]);
       if (count[i] == 0) continue;
-      // Compute the increase of the threshold, not the new threshold: the sums are near one whatever the size of the
-      // scores, so the increase is precise.
+      // Compute the increase of the threshold, not the new threshold. The sums are near one for scores of any size, so
+      // the increase is precise.
       const float step =
           p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
       const float next = threshold[i] + step;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cac
   }
 }
 
-// Number of key tiles in the score cache: all tiles of a sequence, limited by the shared memory of a block.
+// Number of key tiles in the score cache: all tiles of a sequence, up to the limit set by the shared memory of a block.
 inline int cached_tiles(const Params& p) {
   constexpr int kMax = 8;  // maximum number of tiles in the cache: 512 keys, 128 KiB
   if (!has_threshold(p.normalizer)) return 0;

@@ -12,7 +12,7 @@ constexpr int kDepth = 32;                // head dimensions per chunk
 constexpr int kChunkStride = kDepth + 4;  // padded so that float4 loads of eight rows use different banks
 constexpr int kStripStride = kTile + 4;
 
-struct alignas(16) ProductShared {  // aligned for float4 loads
+struct alignas(16) ProductShared {  // the alignment is for float4 loads
   union {
     struct {
       float a[kTile * kChunkStride], b[kTile * kChunkStride];
@@ -22,7 +22,8 @@ struct alignas(16) ProductShared {  // aligned for float4 loads
   float strip[kTile * kStripStride];  // left operand of weighted_sum (weights or ds), layout [row of the sum][inner]
 };
 
-// acc += A B^T over `dim` dimensions. a(row, d) and b(row, d) return elements, and zero outside of the matrices.
+// Computes acc += A B^T over `dim` dimensions. a(row, d) and b(row, d) must return the elements, and zero outside of
+// the matrices.
 template <typename A, typename B>
 __device__ void scores_product(float (&acc)[4][4], ProductShared& sm, int dim, const A& a, const B& b) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -68,7 +69,7 @@ __device__ inline void put_strip(ProductShared& sm, const float (&x)[4][4], bool
   }
 }
 
-// acc += strip V. v(inner, column) returns elements, and zero outside of the matrix.
+// Computes acc += strip V. v(inner, column) must return the elements of V, and zero outside of the matrix.
 template <int N, typename V>
 __device__ void weighted_sum(float (&acc)[N][4][4], ProductShared& sm, int dim, const V& v) {
   const int tx = threadIdx.x % 16, ty = threadIdx.x / 16;
@@ -112,7 +113,8 @@ __device__ inline float row_max(float x) {
   return x;
 }
 
-// Dot products, for the calling thread's part of the tile, of the query rows from t.first on and the keys from key0 on.
+// Computes the calling thread's part of the tile of dot products between the query rows from t.first on and the keys
+// from key0 on.
 __device__ inline void tile_products(const Params& p, const Tile& t, ProductShared& sm, int key0, float (&s)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);
 #pragma unroll
@@ -133,7 +135,7 @@ __device__ inline void tile_products(const Params& p, const Tile& t, ProductShar
       });
 }
 
-// Scores of the same tile. CAPPED: the problem has a softcap; other instantiations do not read p.softcap.
+// Computes the scores of the tile. CAPPED: the problem has a softcap; instantiations without it do not read p.softcap.
 template <bool CAPPED>
 __device__ void tile_scores(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4], int key0,
                             float (&s)[4][4]) {
@@ -202,8 +204,8 @@ __device__ inline Keys tile_keys(const Params& p, const Tile& t) {
   return keys;
 }
 
-// Stores the first `count` rows of a tile of sums, multiplied by `scale`. `offset` is the offset of the first row and
-// `step` the row stride, both in elements.
+// Stores the first `count` rows of a tile of sums, multiplied by `scale`. `offset` is the offset of the first row, and
+// `step` is the row stride; both are in elements.
 template <int N>
 __device__ void store_rows(const Tensor& to, const Params& p, int dim, float scale, const float (&acc)[N][4][4],
                            int count, int64_t offset, int64_t step) {

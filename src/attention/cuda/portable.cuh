@@ -34,7 +34,8 @@ __device__ uint32_t at(int row, int c) {
   return (row * chunks + (c ^ ((row >> 2) & 1))) * 16;
 }
 
-// Starts the asynchronous copy of rows [0, R) of a tile. Rows from `limit` on become zero. `from` is the first row.
+// Starts the asynchronous copy of rows [0, R) of a tile. Rows with an index of `limit` or above become zero. `from` is
+// the address of the first row.
 template <typename T, int R, int D, int THREADS>
 __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
   constexpr unsigned chunks = D / 8;
@@ -54,8 +55,8 @@ __device__ bool any_block(uint32_t blocks, int n) {
   return blocks >> n * MI & ((1u << MI) - 1);
 }
 
-// c += A B^T for tiles A and B of shape [row][D]. The warp's rows of A start at a_row; B has 16 NT rows. blocks: mask
-// of the blocks of c that are computed; other blocks are not changed.
+// Computes c += A B^T for tiles A and B of shape [row][D]. a_row is the first of the warp's rows in A; B has 16 NT
+// rows. `blocks` is the mask of the blocks of c that are computed; the remaining blocks of c are not changed.
 template <typename T, int D, int MI, int NT>
 __device__ void product_nt(float (&c)[MI][2 * NT][4], uint32_t a, int a_row, uint32_t b, uint32_t blocks = kAllBlocks) {
   const int lane = threadIdx.x & 31;
@@ -88,8 +89,8 @@ __device__ void as_left(uint32_t (&a)[4], const float (&s)[N][4], int k) {
   a[3] = pack<T>(s[2 * k + 1][2], s[2 * k + 1][3]);
 }
 
-// c += S B, with S (16 MI x 16 KT) in accumulators and B a tile of shape [inner][D]. Only the 16 NT columns of B from
-// chunk `chunk` on are used.
+// Computes c += S B, with S (16 MI x 16 KT) in accumulators and B a tile of shape [inner][D]. Only 16 NT columns of B,
+// starting at 16-byte chunk `chunk`, are used.
 template <typename T, int D, int MI, int KT, int NT>
 __device__ void product_nn(float (&c)[MI][2 * NT][4], const float (&s)[MI][2 * KT][4], uint32_t b, int chunk) {
   const int lane = threadIdx.x & 31;
@@ -123,7 +124,8 @@ __device__ void clear(float (&x)[A][B][C]) {
   }
 }
 
-// The same product with S already packed to 16 bits. blocks: mask of the blocks of S; the other blocks are zero.
+// Computes c += S B for an S that is already packed to 16 bits. `blocks` is the mask of the blocks of S that are used;
+// the remaining blocks of S are zero.
 template <typename T, int D, int MI, int KT, int NT>
 __device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT][4], uint32_t b, int chunk,
                            uint32_t blocks = kAllBlocks) {
@@ -192,8 +194,8 @@ __device__ inline bool all_visible(const Params& p, const Tile& t, int row, int 
   return visible(p, t, last).begin <= key && visible(p, t, row).end >= key + N;
 }
 
-// The offset of elastic (tau / c or tau), so that weight = max(p + offset, 0). In a row with one key, p = 1 up to
-// rounding; the offset -2 makes the weight exactly zero if the true offset is -1 or below.
+// The offset of elastic softmax (tau / c or tau), where weight = max(p + offset, 0). In a row with one key, p is 1 only
+// up to rounding. The offset -2 then makes the weight exactly zero if the true offset is -1 or below.
 __device__ inline float elastic_offset(const Params& p, const Keys& keys, float tau) {
   const int count = max(keys.end - keys.begin, 1);
   const float offset = p.per_visible ? tau / static_cast<float>(count) : tau;

@@ -1,5 +1,6 @@
-// Launches of the portable backward: first a kernel for row states (lists, sweeps or rounded sums), then the kernel for
-// dK and dV, then the conversion of the fp32 sums of dQ to d_q.
+// Launches of the portable backward. The first kernel computes the row states (from lists, from sweeps or from the
+// rounded sums of the forward), the second kernel computes dK, dV and the fp32 sums of dQ, and the third kernel
+// converts these sums to d_q.
 #include <bit>
 
 #include "attention/cuda/launchers.h"

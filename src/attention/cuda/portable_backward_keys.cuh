@@ -1,10 +1,11 @@
-// Second kernel of the backward on tensor cores. A block processes 64 or 128 keys (16 MI per warp): it sweeps over the
-// rows of all heads of the group that see them and accumulates dK and dV in registers. It computes transposed scores
-// (keys x rows), because their accumulators have the register layout of the left operand for both sums. Only dQ needs
-// them in shared memory.
+// Second kernel of the backward on tensor cores. A block processes 64 or 128 keys (16 MI per warp). It sweeps over the
+// rows, of all query heads in the group, that see these keys, and accumulates dK and dV in registers. It computes
+// transposed scores (keys x rows), because their accumulators have the register layout of the left operand in the
+// products for dK and dV. Only dQ needs them in shared memory.
 //
-// dQ is added to fp32 sums by atomics (p.dq_sum), unless the first kernel computed d_q. The gradient of the distance
-// bias is summed along the diagonals of ds within the window to a slab per block, without atomics.
+// dQ is added to the fp32 sums p.dq_sum by atomics, unless the first kernel has computed d_q. The gradient of the
+// distance bias is summed along the diagonals of ds within the window. Each block writes these sums to its slab,
+// without atomics.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 
@@ -30,7 +31,7 @@ template <int MI, int M>
 struct Diagonals {
   static constexpr int blocks = M / 8 + 2 * MI - 1, stride = 8 * blocks + 16;
   static constexpr int scratch = 8 + 8 * stride, count = M + 16 * MI - 1, floats = 4 * (scratch + count + 1);
-  float* memory;  // zero-initialized: four scratch areas, four parts, sums by distance
+  float* memory;  // zero-initialized; contains four scratch areas, four partial sums and the sums by distance
   int window;
 
   static constexpr int bytes(int window) { return 4 * (floats + window); }
@@ -47,7 +48,7 @@ struct Diagonals {
     for (int d = 0; d < blocks; ++d) {
       float2 x = make_float2(0, 0);
 #pragma unroll
-      for (int j = 0; j < 2 * MI; ++j) {  // each j is a group of eight keys
+      for (int j = 0; j < 2 * MI; ++j) {  // j is the index of a group of eight keys
         const int n = d - (2 * MI - 1) + j;
         if (n < 0 || n >= M / 8) continue;
         x.x += ds[j / 2][n][j % 2 * 2];
@@ -66,8 +67,8 @@ struct Diagonals {
       part(warp)[u] = sum;
     }
   }
-  // Adds the parts of all warps. Requires a barrier after put(). nearest: signed distance of the block's last key from
-  // the first row.
+  // Adds the partial sums of all warps. A barrier is required between put() and this call. `nearest` is the signed
+  // distance from the block's last key to the first row.
   __device__ void take(int thread, int threads, int nearest) const {
     const int farthest = nearest + 64 * MI + M - 2, from = max(0, max(nearest, -farthest));
     const int last = min(window - 1, max(farthest, -nearest));
@@ -85,8 +86,8 @@ struct Diagonals {
   }
 };
 
-// Mask (as in product_nt) of the blocks of 16 keys x 16 rows that contain a pair with nonzero weight. Only for
-// sparsemax and entmax-1.5, where weights and ds of the other blocks are zero. A NaN counts as nonzero.
+// Mask (as in product_nt) of the blocks of 16 keys x 16 rows that contain a pair with nonzero weight. Used only for
+// sparsemax and entmax-1.5, whose weights and ds are zero in all other blocks. A NaN is treated as nonzero.
 template <NormalizerFamily F, int MI, int M>
 __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* states, float c) {
   if constexpr (F != NormalizerFamily::threshold) return kAllBlocks;
@@ -113,8 +114,9 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
   return blocks;
 }
 
-// Processes the pairs of a tile: s (products q . k, or scores if `c` is one) becomes the weights, and g (products dO .
-// v) becomes ds. VARIANT: the normalizer is elastic or entmax15.
+// Processes the query-key pairs of a tile. On input, s contains the products q . k (or the scores, if `c` is one) and g
+// the products dO . v. On output, s contains the weights and g contains ds. VARIANT: the normalizer is elastic or
+// entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
 __device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states,
                                      float c) {
@@ -146,7 +148,7 @@ __device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M 
   }
 }
 
-// Addresses of a head's first row. They are stored in shared memory because the loop has no free registers.
+// Addresses of a head's first row. They are stored in shared memory because the main loop has no free registers.
 template <typename T>
 struct HeadRows {
   const T *q, *d_out;
@@ -187,7 +189,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   }
   if (!there) return;
   const int row_begin = rows.begin / M * M;
-  if (rows.begin < rows.end) {  // without rows, nothing would wait for these copies before the memory is reused
+  if (rows.begin < rows.end) {  // without rows, nothing would wait for these copies before the memory is used again
     load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token,
                                    count);
     load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token,
@@ -252,8 +254,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
         c = unit;
       }
       if (any_score_bias(p, t, first, M, key0, N)) {
-        // The scale and the bias are applied with a single rounding, as in RowSweep::scores. The weights then equal the
-        // weights from which the row's norm and center were computed.
+        // The scale and the bias are applied with a single rounding, as in RowSweep::scores. The weights are then equal
+        // to the weights from which the norm and center of the row were computed.
         const float* table = add + stage * S::bias_entries + N - 1 - warp_key - lane / 4 + 2 * (lane % 4);
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -345,7 +347,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       if (near || adds_dq) __syncthreads();
       if (near) diagonals.take(threadIdx.x, S::threads, nearest);
       const int row0 = warp / S::splits * 16;
-      if (adds_dq && first + row0 < rows.end) {  // p.dq_sum has no memory for blocks of 16 rows after rows.end
+      // p.dq_sum has no memory for blocks of 16 rows that begin after rows.end.
+      if (adds_dq && first + row0 < rows.end) {
         float d_q[S::q_dims / 8][4] = {};
         const int dim0 = warp % S::splits * S::q_dims;
 #pragma unroll
@@ -371,7 +374,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
       __syncthreads();
       if (warp == 0) {
         float sum = 0;
-        // Only warps 0 to 3 have to be added; warps 4 to 7 have the same sums.
+        // Only the sums of warps 0 to 3 are added, because warps 4 to 7 have the same sums.
         for (int n = 0; n < 4; ++n) sum += slope_sums[32 * n + lane];
         for (int d = 1; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
         if (lane == 0) p.partial[(static_cast<int64_t>(2) * p.heads + head) * partial_step + blockIdx.x] = sum;

@@ -1,13 +1,14 @@
 // First kernel of the backward for sparsemax and entmax-1.5, with lists of keys as in the forward. The thresholds are
-// known, so one sweep over the keys lists the keys with nonzero weight, and center and d_q only need the lists. If a
-// row of a warp has more such keys than its list can hold, the warp marks its rows, and backward_rows processes them.
+// already known. Therefore, one sweep over the keys lists the keys with nonzero weight, and the center and d_q are
+// computed from the lists alone. If a row has more such keys than its list can hold, the warp marks all of its rows,
+// and backward_rows processes them.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// Whether the state belongs to a marked row.
+// Whether the state belongs to a row that is marked because a list overflowed.
 __device__ inline bool is_marked(const float4& state) { return __float_as_uint(state.x) == kMark; }
 
 // Converts eight consecutive 16-bit elements to floats.
@@ -41,8 +42,8 @@ __device__ void finish_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows
       unpack_columns<T>(d_out, there ? *reinterpret_cast<const uint4*>(static_cast<const T*>(p.d_out.data) +
                                                                        q_offset(p.d_out, b.t, b.t.head, row) + column)
                                      : uint4{});
-      // Computes g (the gradient of the weight) of the list entries [base, base + ahead), zero beyond the end of the
-      // list.
+      // Computes g (the gradient of the weight) of the list entries [base, base + ahead). Entries beyond the end of the
+      // list get zero.
       auto gradients = [&](int base, float(&g)[ahead]) {
         uint4 values[ahead];
 #pragma unroll
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<family>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  // The tables are directly after the keys, because this kernel has no values in shared memory.
+  // The tables directly follow the keys, because this kernel has no values in shared memory.
   b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
@@ -140,9 +141,10 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    // Subtracts the floor with the same rounding as backward_keys.
+    // Subtracts the floor with the same rounding as backward_keys does.
     auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
-    bool any = false, spoilt = false;  // spoilt: a score is NaN or +infinity, so backward_rows processes the row
+    // spoilt: a score is NaN or +infinity, so that backward_rows must process the row.
+    bool any = false, spoilt = false;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = -INFINITY;

@@ -1,8 +1,8 @@
 // First kernel of the backward on tensor cores, for problems that backward_sums.cuh does not support. A sweep over the
-// keys of a row recomputes its weights and the sums for its gradient: center = sum p g / sum p and e = sum g (see
-// weights.cuh), in fp32 from fp32 scores. If dO . o with the rounded output o were used instead, the gradients of tau
-// and of the distance bias, which are stored in fp32, would only have the accuracy of the output. If d_q must not be
-// summed by atomics, a second sweep computes it.
+// keys of a row recomputes its weights and the sums for its gradient: center = sum p g / sum p and e = sum g
+// (weights.cuh defines these terms), in fp32 from fp32 scores. The rounded output o would give a less precise center dO
+// . o; the gradients of tau and of the distance bias, which are stored in fp32, would then be only as accurate as the
+// output. If d_q must not be summed by atomics, a second sweep computes it.
 #pragma once
 #include "attention/cuda/portable_backward_lists.cuh"
 #include "attention/cuda/portable_rows.cuh"

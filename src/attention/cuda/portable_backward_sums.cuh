@@ -6,12 +6,12 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// Row states of the portable kernels in p.row_state. Each row has four floats (anchor, factor, center, offset), in the
-// order of lse:
+// Row states of the portable kernels in p.row_state. Each row has four floats (anchor, factor, center, offset); the
+// rows are in the order of lse. The anchor is the log-sum-exp or the threshold of the row.
 //   exponential   f = exp2(score - anchor), weight = max(factor f + offset, 0), ds = f (g - center)
 //   others        pair_weight(score - anchor, factor, offset), ds = factor_of_the_pair (g - center)
 // For the exponential family, ds does not include `factor`: the center is a mean that was computed with the same f. In
-// a row with one key, p is one for every score and ds is exactly zero; such a row has an infinite anchor, so that f is
+// a row with one key, p is one for every score and ds is exactly zero. Such a row has an infinite anchor, so that f is
 // zero, and one is added to its offset.
 __device__ inline float4& row_state(const Params& p, const Tile& t, int head, int row) {
   return reinterpret_cast<float4*>(p.row_state)[row_index(p, t, head, row)];
@@ -23,15 +23,15 @@ struct StoreRowState {
   }
 };
 
-// The sums of dQ are stored in blocks of 16 rows x 8 dimensions with the layout of the accumulators, so that a warp
-// adds whole cache lines. Every document starts a new block, so `document` more blocks than the preceding tokens need
-// are reserved before it. Returns the offset in p.dq_sum of the 16 rows from `row` on.
+// Returns the offset in p.dq_sum of 16 rows, the first of which is `row`. The sums of dQ are stored in blocks of 16
+// rows x 8 dimensions with the layout of the accumulators, so that a warp adds whole cache lines. Every document begins
+// with a new block of rows; one extra block per preceding document is reserved for this.
 __device__ inline int64_t dq_blocks(const Params& p, const Tile& t, int head, int row, int D) {
   const int64_t rows = static_cast<int64_t>(t.batch) * p.heads + head;
   return (rows * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16) * 16 * D;
 }
 
-// Index of a lane's element n in a block. From sm_90 on a lane adds its four elements with one vector atomic.
+// Index of a lane's element n in a block. On sm_90 and later, a lane adds its four elements with one vector atomic.
 __device__ inline int in_block(int lane, int n) {
 #if __CUDA_ARCH__ >= 900
   return 4 * lane + n;
@@ -48,7 +48,7 @@ __device__ inline void add_block(float* sums, int lane, const float (&x)[4]) {
 #endif
 }
 
-// d_q = scale * sums. One block per tile of 64 rows; a thread converts eight elements at a time.
+// Computes d_q = scale * sums, with one block per tile of 64 rows. A thread converts eight elements at a time.
 template <typename T>
 __global__ void __launch_bounds__(256) finish_dq(const Params p, int row_tiles) {
   const int chunks = p.head_dim / 8;

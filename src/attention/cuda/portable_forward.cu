@@ -1,7 +1,7 @@
 // Forward on tensor cores. A warp processes 16 MI rows. Tiles of N keys are double-buffered by cp.async.
 //   softmax, softmax_sink: one sweep over the keys with a running maximum.
-//   elastic: a first sweep computes the log-sum-exp, because only then is it known whether a pair is alive. A second
-//     sweep computes the weights, the statistics, the weighted sum, and alive_sum if requested.
+//   elastic: a first sweep computes the log-sum-exp, which determines the weights that are zero. A second sweep
+//     computes the weights, the statistics, the weighted sum, and alive_sum if requested.
 //   sigmoid, softpick: see portable_forward_pointwise.cuh.
 //   sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
 #include "attention/cuda/launchers.h"
@@ -12,7 +12,7 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// Merges the thread's maximum and sum of a row with the three adjacent lanes that share the row.
+// Merges the maximum and sum of a row over the four adjacent lanes that share the row.
 __device__ inline void merge_rows(float& largest, float& sum) {
 #pragma unroll
   for (int d = 1; d < 4; d *= 2) {
@@ -23,8 +23,9 @@ __device__ inline void merge_rows(float& largest, float& sum) {
   }
 }
 
-// SCORES: also writes Params::score_stats, using the maximum, the exponentials and their sum that softmax and elastic
-// compute anyway. CAPPED: the problem has a softcap.
+// SCORES: also writes Params::score_stats, using the maximum, the exponentials and their sum, which softmax and elastic
+// compute in any case. ALIVE: also computes alive_sum, the sum of the rows of V with nonzero weight. CAPPED: the
+// problem has a softcap.
 template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES, bool CAPPED = false>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     }
   }
 
-  float o[MI * (1 + ALIVE)][D / 8][4];  // weighted sums; if ALIVE, then also the sums of the alive keys' values
+  float o[MI * (1 + ALIVE)][D / 8][4];  // weighted sums of V, followed by alive_sum if ALIVE
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     });
     if constexpr (SCORES) store_score_statistics(b, scores);
     const float tau = p.tau[t.head];
-    // A pair is alive if p + offset > lowest. With tau >= 0, this is true for every visible key.
+    // A weight is nonzero if p + offset > lowest. With tau >= 0, this is true for every visible key.
     const float lowest = tau >= 0 ? -1 : 0;
 #pragma unroll
     for (int m = 0; m < MI; ++m) {
@@ -88,8 +89,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       for (int h = 0; h < 2; ++h) {
         merge_rows(largest[m][h], sum[m][h]);
         lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
-        // Computes the weights from the maximum and the sum. They are not computed from lse, which is less precise for
-        // large scores.
+        // Compute the weights from the maximum and the sum, not from lse, which is less precise for large scores.
         sum[m][h] = 1 / sum[m][h];
         if (b.keys[m][h].begin >= b.keys[m][h].end) {
           lse2[m][h] = -INFINITY;
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     b.sweep(true, [&](int key, int stage) {
       float s[MI][2 * NT][4];
       const float c = b.scores(s, key, stage);
-      // There are separate loops for weights, statistics and alive keys, because the throughput of exponentials and
-      // masks is the bottleneck, not the products.
+      // Weights, statistics and nonzero weights have separate loops, because the bottleneck is the throughput of
+      // exponentials and masks, not of the products.
       auto compute_weights = [&](auto hidden) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       }
-      // Left operands: first the weights, then (ALIVE) 1 for alive pairs and 0 for others.
+      // Left operands of the products: first the weights, then (if ALIVE) 1 for nonzero weights and 0 for zero weights.
       uint32_t left[2 * MI][NT][4];
       if constexpr (ALIVE) {
 #pragma unroll

@@ -1,13 +1,13 @@
-// Portable forward for the families whose weights depend on the score and on statistics of the row. Sweeps over the
-// keys compute the statistics, and one more sweep computes the weights and the weighted sum of V.
+// Portable forward for the normalizer families in which a weight depends only on the score and on statistics of the
+// row. Sweeps over the keys compute the statistics, and one more sweep computes the weights and the weighted sum of V.
 #pragma once
 #include "attention/cuda/portable_forward_rows.cuh"
 #include "attention/cuda/portable_normalizers.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// Statistics of a thread's rows. The weights are functions of (score - largest - value - low) and of norm. lse: the
-// statistic that the forward stores.
+// Statistics of a thread's rows. The weights are functions of (score - largest - value - low) and of `norm`. `lse` is
+// the statistic that the forward stores.
 template <int MI>
 struct RowStatistics {
   float largest[MI][2], value[MI][2], low[MI][2];  // low: low-order part of `value`

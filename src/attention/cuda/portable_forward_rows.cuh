@@ -13,8 +13,8 @@ struct ForwardShape {
   static constexpr int bias_entries = M + N;  // entries of a tile's table of positional biases
 };
 
-// Writes lse and stats. first: weight of key 0. total and alive: each lane's part of the sum of weights and of the
-// number of alive pairs.
+// Writes lse and stats. `first` is the weight on key 0. `total` and `alive` are each lane's contribution to the sum of
+// weights and to the number of nonzero weights.
 template <typename T, int D, typename S, bool CAPPED>
 __device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const float (&lse)[S::MI][2],
                                   const float (&first)[S::MI][2], const float (&total)[S::MI][2],
@@ -38,7 +38,7 @@ __device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const floa
   }
 }
 
-// Writes Params::score_stats. scores(m, h): the calling lane's sums of its row.
+// Writes Params::score_stats. scores(m, h) returns the partial sums of the calling lane for its row.
 template <typename T, int D, typename S, bool CAPPED, typename Scores>
 __device__ void store_score_statistics(const RowSweep<T, D, S, CAPPED>& b, const Scores& scores) {
   const Params& p = b.p;
@@ -55,7 +55,7 @@ __device__ void store_score_statistics(const RowSweep<T, D, S, CAPPED>& b, const
   }
 }
 
-// Launches a kernel of shape S. bytes: dynamic shared memory per block.
+// Launches a kernel of shape S. `bytes` is the dynamic shared memory per block.
 template <typename S>
 void launch_rows(void (*kernel)(Params, int), int bytes, const Params& p, cudaStream_t stream) {
   const int tiles = tile_count(p, p.q_length, S::M);

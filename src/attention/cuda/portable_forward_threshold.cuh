@@ -1,9 +1,9 @@
 // Portable forward of sparsemax and entmax-1.5. The weights are max(x_j - t, 0)^a with a = 1 or 2, and the threshold t
-// is defined by sum of weights = 1. t is at least the largest score minus one, and at least the threshold of any subset
-// of the keys. One sweep over the keys therefore lists the few keys above these bounds, as far as the bounds are known
-// at that point. Newton's method and the weighted sum of V only use the lists. If a row has more candidates than its
-// list can hold, a second kernel processes all rows of its warp with sweeps over the keys: one per step of Newton's
-// method, and one for the weighted sum.
+// is defined by sum of weights = 1. t is not below the largest score minus one, and not below the threshold of any
+// subset of the keys. While one sweep over the keys proceeds, these lower bounds increase, and the sweep lists the few
+// keys above the current bound. Newton's method and the weighted sum of V only use the lists. If a row has more
+// candidates than its list can hold, a second kernel processes all rows of the same warp with sweeps over the keys: one
+// sweep per Newton step, and one for the weighted sum.
 #pragma once
 #include <algorithm>
 
@@ -11,7 +11,7 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// A key that may be alive. Once the threshold is known, `score` is overwritten with the weight.
+// A key whose weight may be nonzero. Once the threshold is known, `score` is overwritten with the weight.
 struct alignas(8) Candidate {
   float score;
   int key;
@@ -28,8 +28,8 @@ template <int D>
 struct ListShape : ThresholdShape<D, 8> {
   using S = ThresholdShape<D, 8>;
   static constexpr int capacity = 60;  // entries per list; 4 modulo 8, so that the rows of a warp use different banks
-  // Layout of shared memory: lists, keys, bias tables. The lists overwrite the queries, which are loaded to registers
-  // before.
+  // Layout of shared memory: lists, keys, bias tables. The lists overwrite the queries, which have been loaded to
+  // registers by then.
   static constexpr int row_bytes = std::max<int>(capacity * sizeof(Candidate), D * 2), tile_bytes = 2 * S::N * D * 2;
   static constexpr int bytes = S::M * row_bytes + tile_bytes + 2 * S::bias_entries * 4;
 };
@@ -37,7 +37,7 @@ struct ListShape : ThresholdShape<D, 8> {
 template <int D>
 using SweepShape = ThresholdShape<D, 4>;
 
-// Adds the terms of a pair to the sum of weights and to its slope, with z = x - t.
+// Adds the terms of a query-key pair to the sum of weights and to its slope, with z = x - t.
 __device__ inline void add_terms(float z, bool squared, float& slope, float& sum) {
   z = fmaxf(z, 0);
   const float x = squared ? z : z > 0 ? 1.0f : 0.0f;
@@ -45,26 +45,27 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
   sum += x * z;
 }
 
-// One step of Newton's method, from the lanes' parts of the sum and the slope. The sum of weights is convex and
-// decreasing, so that steps from below the root increase towards it and never pass it, except by rounding. low:
-// low-order part of `value`. Returns whether the threshold increased.
+// One step of Newton's method, from the sums and slopes of the individual lanes. The sum of weights is convex and
+// decreasing in the threshold, so that steps from below the root increase towards it and never pass it, except by
+// rounding. `low` is the low-order part of `value`. Returns whether the threshold increased.
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
-  // Compute the increase of the threshold, not the new threshold: the sum of weights is near one whatever the size of
-  // the scores, so the increase is precise.
+  // Compute the increase of the threshold, not the new threshold. The sum of weights is near one for scores of any
+  // size, so the increase is precise.
   const float by = (all - 1) / falls, next = value + by;
   const bool rose = next > value;
   low = rose ? 0 : by;
   value = fmaxf(next, value);
   return rose;
 }
-// Maximum number of Newton steps: for the threshold, and for the lower bound of it that shortens a full list.
+// Maximum number of Newton steps for the threshold (kMaxSteps), and for the lower bound that removes entries of a full
+// list (kCutSteps).
 constexpr int kMaxSteps = 64, kCutSteps = 8;
 
 // Computes the threshold by Newton's method, with one sweep over the keys per step. On input, out.value is below the
-// row's threshold, relative to its largest score. Every sweep recomputes the scores, so memory stays linear in the
-// lengths. open: whether the threshold of at least one row of the warp still changes.
+// row's threshold, relative to its largest score. Every sweep recomputes the scores, so that memory is linear in the
+// sequence lengths. `open`: whether the threshold of at least one row of the warp still changes.
 template <typename T, int D, typename S>
 __device__ void find_threshold(RowSweep<T, D, S>& b, bool squared, RowStatistics<S::MI>& out, bool open) {
   constexpr int MI = S::MI, NT = S::N / 16;
@@ -99,8 +100,8 @@ __device__ void find_threshold(RowSweep<T, D, S>& b, bool squared, RowStatistics
   }
 }
 
-// State of a row, equal in the four lanes that share its accumulators. floor: a lower bound of the row's threshold,
-// -inf before its first key.
+// State of a row, equal in the four lanes that share its accumulators. `floor` is a lower bound of the row's threshold,
+// or -inf before the first key.
 struct ListedRow {
   Candidate* list;
   int count = 0;
@@ -120,7 +121,8 @@ struct ListedRow {
     for (int n = lane % 4; n < count; n += 4) add_terms((list[n].score - largest) - value, squared, slope, sum);
   }
 
-  // Removes entries that are not alive and preserves the order of the others. All lanes of the warp must call.
+  // Removes the entries whose weight is zero and preserves the order of the remaining entries. All lanes of the warp
+  // must call this function.
   template <typename Alive>
   __device__ void compact(int lane, const Alive& alive) {
     int kept = 0;
@@ -138,7 +140,7 @@ struct ListedRow {
   }
 };
 
-// Loads the warp's queries from shared memory, where start() copied them, to registers.
+// Loads the warp's queries to registers from the shared memory to which start() has copied them.
 template <typename T, int D, typename S>
 __device__ void keep_queries(const RowSweep<T, D, S>& b, uint32_t (&q)[D / 16][4]) {
   copies_commit();
@@ -167,7 +169,8 @@ __device__ float scores_of(RowSweep<T, D, S>& b, const uint32_t (&q)[D / 16][4],
   return b.finish_scores(s, key, stage);
 }
 
-// Positions of a lane's new candidates in its two lists, and the number of new candidates in all four lanes of a row.
+// Positions of a lane's new candidates in its two lists, and the number of new candidates in all four lanes of each
+// row.
 struct NewCandidates {
   int slot[2], found[2];
 
@@ -192,7 +195,7 @@ struct NewCandidates {
     }
     return __all_sync(~0u, fits) != 0;
   }
-  // value(h, score): the value to store in the list.
+  // Adds the new candidates to the lists. value(h, score) returns the value to store.
   template <int N, typename Chosen, typename Value>
   __device__ void append(int lane, const float (&s)[N][4], ListedRow (&rows)[2], int key, const Chosen& chosen,
                          const Value& value) const {
@@ -260,8 +263,8 @@ __device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2
 }
 
 // If the lists of a warp were too short, it writes a record for the second kernel to the first 16 bytes of each of its
-// rows of `out`: twice kMark, a NaN pattern that no conversion produces; the maximum score; and a lower bound of the
-// threshold relative to it.
+// rows of `out`. The record consists of kMark (twice), the maximum score, and a lower bound of the threshold relative
+// to the maximum. kMark is a NaN pattern that no conversion produces.
 constexpr uint32_t kMark = 0x7fa57fa5;
 
 template <typename T, int D, typename S>
@@ -276,7 +279,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::threshold>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  // The tables are directly after the keys, because this kernel has no values in shared memory.
+  // The tables directly follow the keys, because this kernel has no values in shared memory.
   b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   const bool squared = p.normalizer == Normalizer::entmax15;
@@ -330,7 +333,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
     for (bool cut = false; !place(); cut = true) {
       overflowed = cut;
       if (overflowed) return;
-      // Compute the threshold of all keys so far, which is a tighter bound, and remove the entries below it.
+      // Computes the threshold of the keys so far, which is a tighter lower bound, and removes the entries below it.
       float value[2] = {rows[0].start(), rows[1].start()}, low[2];
       for (int step = 0; step < kCutSteps; ++step) {
         bool rose = false;
@@ -406,7 +409,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   sum_listed(b, rows, lists);
 }
 
-// Second kernel: processes the rows whose lists were too short.
+// Second kernel, which processes the rows of warps whose lists were too short.
 template <typename T, int D>
 __global__ void __launch_bounds__(SweepShape<D>::threads, 3) forward_sweeps(const Params p, int tiles) {
   using S = SweepShape<D>;

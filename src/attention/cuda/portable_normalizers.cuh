@@ -5,16 +5,16 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// Factor of the computed scores: log2(e) for families that use exponentials, so that exp2 can be used; 1/2 for
-// entmax-1.5 and 1 for sparsemax, as in the definition of their thresholds.
+// Factor by which the computed scores are multiplied: log2(e) for the families that use exponentials, so that exp2 can
+// be used; 1/2 for entmax-1.5 and 1 for sparsemax, as in the definition of their thresholds.
 template <NormalizerFamily F>
 __device__ float score_unit(const Params& p) {
   if constexpr (F == NormalizerFamily::threshold) return p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   return kLog2e;
 }
 
-// The row statistic that is subtracted from the scores (lse or threshold, as the forward stores it), in the unit of the
-// scores.
+// The row statistic that is subtracted from the scores, in the unit of the scores. The forward has stored it in p.lse:
+// it is the log-sum-exp or the threshold.
 template <NormalizerFamily F>
 __device__ float row_anchor(const Params& p, int64_t index) {
   if constexpr (F == NormalizerFamily::sigmoid) return 0;  // sigmoid has no statistic, and p.lse may be null
@@ -27,8 +27,9 @@ __device__ bool has_offset(const Params& p) {
   return F == NormalizerFamily::sigmoid || F == NormalizerFamily::rectified || p.normalizer == Normalizer::elastic;
 }
 
-// The offset of a row. elastic: added to the probability. sigmoid: added to the score. softpick: the score 0 minus the
-// anchor. tau: the parameter of the head.
+// Returns the offset of a row. elastic: the offset is added to the probability. sigmoid: the offset is added to the
+// score. softpick: the offset is the score 0 minus the anchor (the value that is subtracted from all scores of the
+// row). tau: the parameter of the head.
 template <NormalizerFamily F>
 __device__ float row_offset(const Params& p, const Keys& keys, float tau, float anchor) {
   if constexpr (F == NormalizerFamily::threshold) return 0;
@@ -40,23 +41,23 @@ __device__ float row_offset(const Params& p, const Keys& keys, float tau, float 
   return p.normalizer == Normalizer::elastic ? elastic_offset(p, keys, tau) : 0;
 }
 
-// The fraction of a row's denominator that does not come from a key: the sink or softpick's epsilon.
+// The fraction of a row's denominator that does not come from any key, but from the sink or from softpick's epsilon.
 template <NormalizerFamily F>
 __device__ float outside_share(const Params& p, int head, float anchor) {
   if constexpr (F == NormalizerFamily::rectified) return static_cast<float>(kSoftpickEpsilon) * exp2_fast(-anchor);
   return p.normalizer == Normalizer::softmax_sink ? exp2_fast(p.sink[head] * kLog2e - anchor) : 0;
 }
 
-// Whether the key of a row that sees only one key has weight one (before elastic's offset) for every score, so that ds
-// is exactly 0.
+// Whether, in a row that sees only one key, the weight of this key is one (before elastic's offset) for every score. ds
+// is then exactly 0.
 template <NormalizerFamily F>
 __device__ bool single_key_is_one(const Params& p) {
   return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
-// The factor by which the backward multiplies f: 1 / sum of f for the families in which the rounding error of lse would
-// be amplified, otherwise 1. single: the row sees one key. closed: outside_share is too small to change the sum of f. A
-// result of zero marks a row whose only key has weight one for every score.
+// Returns the factor by which the backward multiplies f. It is 1 / sum of f for the families in which the rounding
+// error of lse would be amplified, otherwise 1. single: the row sees one key. closed: outside_share is too small to
+// change the sum of f. A result of zero marks a row whose only key has weight one for every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
   // pair_weight explains the meaning of the negative sign.
@@ -68,20 +69,21 @@ __device__ float row_norm(const Params& p, bool single, bool closed, float inver
 __device__ inline float sigmoid2(float x) { return __fdividef(1.0f, 1.0f + exp2_fast(-x)); }  // x is in units of log2
 
 struct PairWeight {
-  float weight, factor;  // factor: f in weights.cuh; a negative weight means zero
+  float weight, factor;  // f in weights.cuh; a negative weight means zero
   bool alive;
 };
 
-// Computes exp2(d) - unit for softpick, where d is a score in units of log2 minus its row's anchor and unit =
-// exp2(-anchor). expm1 avoids the cancellation of the direct difference for scores near zero, whose error would differ
-// between anchors.
+// Computes exp2(d) - unit for softpick. d is the score in units of log2 minus the anchor (the value subtracted from all
+// scores of the row), and unit = exp2(-anchor). expm1 avoids the cancellation of the direct difference for scores near
+// zero, whose error would differ between anchors.
 __device__ inline float rectified_excess(float score, float d, float unit) {
   return fabsf(score) < 1 ? unit * expm1f(score * kLn2) : exp2_fast(d) - unit;
 }
 
-// Weight and factor of a query-key pair. d: score minus anchor, -inf if masked; a NaN counts as alive and gives a NaN
-// weight. lowest (exponential family): the pair is alive if probability + offset is above this value. squared:
-// entmax15. score (softpick): the score before the anchor was subtracted.
+// Returns the weight and the factor of a query-key pair. d: score minus anchor (the value that is subtracted from all
+// scores of the row), -inf if masked. A NaN is treated as a nonzero weight and gives a NaN weight. lowest (exponential
+// family): the weight is nonzero if probability + offset is above this value. squared: the normalizer is entmax15.
+// score (softpick): the score before the anchor was subtracted.
 template <NormalizerFamily F>
 __device__ PairWeight pair_weight(float score, float d, float norm, float offset, float lowest, bool squared) {
   if constexpr (F == NormalizerFamily::threshold) {
@@ -91,7 +93,7 @@ __device__ PairWeight pair_weight(float score, float d, float norm, float offset
     const float w = sigmoid2(d + offset);
     return {w, w * (1 - w), true};
   } else if constexpr (F == NormalizerFamily::rectified) {
-    // A negative norm marks a row whose only key has weight one or zero, so that ds is exactly 0.
+    // A negative norm marks a row whose only key has weight one or zero; ds is then exactly 0.
     const float f = exp2_fast(d) * norm;
     const float weight = score == -INFINITY ? 0 : rectified_excess(score, d, exp2_fast(offset)) * fabsf(norm);
     return {weight, norm < 0 || score == 0 ? 0 * f : score < 0 ? -f : f, !(score <= 0)};
@@ -101,7 +103,8 @@ __device__ PairWeight pair_weight(float score, float d, float norm, float offset
   }
 }
 
-// The terms of a pair in the sum of f and (for alive pairs) in the sum of f g. Softpick uses weights instead of f.
+// The terms of a query-key pair in the sum of f and, if the weight is nonzero, in the sum of f g. Softpick uses the
+// weight instead of f.
 template <NormalizerFamily F>
 __device__ float norm_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? fabsf(x.weight) : x.factor;
@@ -111,7 +114,7 @@ __device__ float center_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? x.weight : x.factor;
 }
 
-// The weight in the forward pass, which is zero for pairs that are not alive.
+// The weight in the forward pass. It is zero if `alive` is false.
 template <NormalizerFamily F>
 __device__ float final_weight(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? positive(x.weight) : x.weight;

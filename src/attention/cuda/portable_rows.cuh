@@ -1,11 +1,11 @@
-// Main loop of a block of query rows over its keys. The portable forward and the first kernel of the portable backward
-// share it.
+// Main loop of a block of query rows over its keys. Both the portable forward and the first kernel of the portable
+// backward use it.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// The maximum score in accumulator row h over the keys that this thread holds.
+// The maximum over the scores that this thread holds in accumulator row h.
 template <int N>
 __device__ float largest_of(const float (&s)[N][4], int h) {
   float most = -INFINITY;
@@ -14,13 +14,14 @@ __device__ float largest_of(const float (&s)[N][4], int h) {
   return most;
 }
 
-// S is the shape of the kernel: MI is the number of 16-row tiles per warp, M the rows per block, N the keys per tile,
-// `bias_entries` the entries of the bias table, `threads` the threads per block. CAPPED: the problem has a softcap;
-// other instantiations do not read p.softcap.
+// Main loop of the portable kernels over the keys. S is the shape of the kernel: MI is the number of 16-row tiles per
+// warp, M the number of rows per block, N the number of keys per tile, `bias_entries` the size of the bias table, and
+// `threads` the number of threads per block. CAPPED: the problem has a softcap; instantiations without it do not read
+// p.softcap.
 template <typename T, int D, typename S, bool CAPPED = false>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
-  // Entries of the bias table per thread.
+  // Number of entries of the bias table that each thread loads.
   static constexpr int bias_loads = (S::bias_entries + S::threads - 1) / S::threads;
   const Params& p;
   float unit;  // factor by which scores are multiplied: score_unit() in portable_normalizers.cuh
@@ -40,7 +41,7 @@ struct RowSweep {
     load(memory, keep);
     return true;
   }
-  // start() consists of find() and load(). find() returns false if the block has no tile.
+  // start() calls find() and load(). find() returns false if the block has no tile.
   __device__ bool find(int tiles) {
     t.head = blockIdx.y;
     t.batch = blockIdx.x / tiles;
@@ -69,8 +70,9 @@ struct RowSweep {
   // Row of the document to which the accumulators [m][..][2 h] and [m][..][2 h + 1] belong.
   __device__ int row(int m, int h) const { return t.first + warp_row + 16 * m + lane / 4 + 8 * h; }
 
-  // Stores the rows from o[FROM] on, times `scale`. They are staged in the warp's part of the query tile in shared
-  // memory, so that global stores write 16 bytes. wanted: whether to store the warp's rows; the whole block must call.
+  // Stores the rows, beginning with o[FROM], multiplied by `scale`. They are staged in the warp's part of the query
+  // tile in shared memory, so that global stores write 16 bytes. `wanted`: whether to store the rows of this warp. All
+  // threads of the block must call this function.
   template <int FROM = 0, int A>
   __device__ void store(char* memory, const Tensor& to, const float (&o)[A][D / 8][4], float scale,
                         bool wanted = true) {
@@ -104,7 +106,8 @@ struct RowSweep {
     if (values)
       load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
     copies_commit();
-    // Entry x of the table is the bias for row - key = x - (N - 1), with row and key counted within the tile.
+    // Entry x of the table is the bias for the distance row - key = x - (N - 1), where row and key are counted within
+    // the tile.
     if (any_score_bias(p, t, t.first, M, key, N)) {
       for (int n = 0; n < bias_loads; ++n) {
         const int x = threadIdx.x + n * S::threads;
@@ -120,14 +123,14 @@ struct RowSweep {
   }
 
   // Computes the scores of a tile and returns a factor: s * factor is the score times `unit`, or -inf if masked. If
-  // there is neither bias nor masking, s contains the raw products; the caller can then apply the factor without extra
-  // cost, in an FMA with the maximum.
+  // there is neither a bias nor a mask, s contains the raw products; the caller can then apply the factor at no extra
+  // cost, in an FMA that also subtracts the maximum.
   __device__ float scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     clear(s);
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
     return finish_scores(s, key, stage);
   }
-  // The same, given the products of queries and keys in s.
+  // Does the same as scores(), but s already contains the products of queries and keys.
   __device__ float finish_scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     float c = p.scale * unit;
     if constexpr (CAPPED) {
@@ -162,7 +165,7 @@ struct RowSweep {
     return 1;
   }
 
-  // Runs `work(key, stage)` on every tile of keys.
+  // Calls work(key, stage) for every tile of keys.
   template <typename Work>
   __device__ void sweep(bool values, const Work& work) {
     __syncthreads();  // other warps may still read the buffers

@@ -13,24 +13,24 @@ struct ScoreStatistics {
 
 // Running sums for the entropy, relative to the largest score so far. With x = score - largest and e = exp(x), `sum` is
 // the sum of e and `weighted` is the sum of e x:
-//   entropy = ln sum e - sum e x / sum e
-// Exponential::of(x) is the exponential function for the unit of the scores (exp or exp2), and Exponential::unit is the
-// size of this unit in nats (1 or ln 2). of(x) is zero for x <= kLowest.
+//   entropy = ln(sum of e) - (sum of e x) / (sum of e)
+// The scores may have a unit other than nats: Exponential::of(x) is the exponential function for this unit (exp or
+// exp2), and Exponential::unit is the size of the unit in nats (1 or ln 2). of(x) is zero for x <= kLowest.
 template <typename Exponential>
 struct ScoreSums {
   static constexpr float kLowest = -150;  // replaces -inf, because -inf times zero is NaN
   float largest = -INFINITY, sum = 0, weighted = 0;
 
-  // The two updates of `weighted`. Kernels that compute e, the sum and the base for another purpose call them directly.
-  // added() adds the term of one score. shrunk() rescales when the base rises by -shift: shrink = exp(shift), and `sum`
-  // is the sum before the rescaling.
+  // The two ways in which `weighted` is updated. Kernels that compute e, the sum and the base for another purpose call
+  // these functions directly. added() adds the term of one score. shrunk() rescales `weighted` when the base rises by
+  // -shift; shrink is exp(shift), and `sum` is the sum before the rescaling.
   __device__ static float added(float weighted, float e, float x) { return fmaf(e, fmaxf(x, kLowest), weighted); }
   __device__ static float shrunk(float weighted, float sum, float shift, float shrink) {
     return shrink * fmaf(fmaxf(shift, kLowest), sum, weighted);
   }
 
-  // Rescales the sums to the new maximum `most`, which must not be below `largest`. -inf means that there was no score
-  // yet.
+  // Rescales the sums to the new maximum `most`, which must not be below `largest`. A `most` of -inf means that there
+  // has been no score yet.
   __device__ void raise(float most) {
     const float base = most > -INFINITY ? most : 0, shift = largest - base, shrink = Exponential::of(shift);
     weighted = shrunk(weighted, sum, shift, shrink);
@@ -56,7 +56,7 @@ struct ScoreSums {
     sum += e;
     weighted += ex;
   }
-  // Adds the sums of the lane at `distance` (xor), which processed other keys of the row.
+  // Merges the sums of the lane whose index differs by `distance` (xor) and which processed other keys of the same row.
   __device__ void merge_lane(int distance) {
     ScoreSums other{__shfl_xor_sync(~0u, largest, distance), __shfl_xor_sync(~0u, sum, distance),
                     __shfl_xor_sync(~0u, weighted, distance)};
@@ -74,7 +74,8 @@ struct ScoreSums {
     if (keys <= 0) return {-INFINITY, 0};
     const float entropy = logf(sum) - Exponential::unit * weighted / sum;
     if (isnan(entropy)) return {NAN, NAN};
-    return {largest * Exponential::unit, keys == 1 ? 0 : entropy};  // exactly 0 for one key, even if x was rounded
+    // For one key the entropy is exactly 0, without the rounding error of the difference.
+    return {largest * Exponential::unit, keys == 1 ? 0 : entropy};
   }
 };
 

@@ -20,10 +20,10 @@ Softcap softcap_of(const Problem& p) {
 
 __device__ inline float capped(const Softcap& c, float dot) { return c.value * tanhf(c.scale * dot); }
 
-// Multiplies the score gradient ds by 1 - tanh(x)^2, computed without cancellation. A ds of zero (masked pair) stays
-// zero even if `dot` is infinite or NaN.
+// Multiplies the score gradient ds by 1 - tanh(x)^2, computed without cancellation. If ds is zero (masked pair), the
+// result is zero even if `dot` is infinite or NaN.
 __device__ inline float uncapped_gradient(const Softcap& c, float dot, float ds) {
-  const float e = expf(-2 * fabsf(c.scale * dot)), share = 2 * e / (1 + e);  // 1 - tanh|x|
+  const float e = expf(-2 * fabsf(c.scale * dot)), share = 2 * e / (1 + e);  // share = 1 - tanh|x|
   return ds == 0 ? 0 : ds * (share * (2 - share));
 }
 

@@ -29,7 +29,7 @@ __device__ inline Keys visible(const Params& p, const Tile& t, int row) {
   return {begin, end};
 }
 
-// Range of rows [begin, end) that contains every row that sees a key of [first, last].
+// Returns a range of rows [begin, end) that contains every row that sees at least one key of [first, last].
 __device__ inline Keys rows_seeing(const Params& p, const Tile& t, int first, int last) {
   int begin = 0, end = t.q_length;
   if (p.causal) begin = max(0, first - t.shift());
@@ -40,8 +40,9 @@ __device__ inline Keys rows_seeing(const Params& p, const Tile& t, int first, in
   return {begin, max(begin, end)};
 }
 
-// Computes tile number `index` when the q (or k) axis is divided into tiles of `size` tokens. Returns false if there
-// are fewer tiles. For packed documents, a warp searches 32 documents at a time, so all lanes must call.
+// Computes the tile with the given index when the q axis (or, if `keys` is true, the k axis) is divided into tiles of
+// `size` tokens. Returns false if there are fewer tiles. For packed documents, a warp searches 32 documents at a time,
+// so all lanes of the warp must call this function.
 __device__ inline bool locate(const Params& p, int index, int size, bool keys, Tile& t) {
   if (!p.cu_q) {
     t.q_begin = t.k_begin = t.document = 0;

@@ -1,16 +1,16 @@
 // Weight of a score, and gradient of a score from the gradient of its weight, for every normalizer. The functions
 // process one row at a time.
 //
-// The backward of all normalizers has one form. For key j of a row, dw_j is the gradient of the weight, ds_j the
-// gradient of the score, alive_j whether the weight is above zero, and p = exp(s - lse):
+// The backward of all normalizers has one form. For key j of a row, dw_j is the gradient of the weight, ds_j is the
+// gradient of the score, alive_j is 1 if the weight is above zero and otherwise 0, and p = exp(s - lse):
 //   ds_j = f_j (g_j - center),   g_j = [alive_j] dw_j,
 //   softmax, elastic, sink   f = p               center = sum f g / (sum f + the sink's share)
 //   sparsemax                f = [alive]         center = sum f g / sum f
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
 //   softpick                 f = sign(s) p       center = sum weight g / (sum |p - exp(-lse)| + the share of eps)
-// The kernels divide p by norm = sum f (softpick: its denominator), which is one except for the rounding error of lse.
-// If one key has nearly all of the mass, g - center would amplify this error.
+// The kernels divide p by norm = sum f (for softpick, by its denominator). The norm is one except for the rounding
+// error of lse. If one key has nearly all of the weight, g - center would amplify this error.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -63,8 +63,8 @@ __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row
   r.offset = 0;
   if (p.normalizer == Normalizer::elastic) {
     r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
-    // A row that sees one key has p = 1. The computed p may differ by rounding; an offset of -2 makes the weight
-    // exactly zero for tau offsets of -1 and below.
+    // If a row sees one key, p is exactly 1, but the computed p may differ by rounding. An offset of -2 makes the
+    // weight exactly zero for tau offsets of -1 and below.
     if (count == 1 && r.offset <= -1) r.offset = -2;
   }
   if (p.normalizer == Normalizer::sigmoid) r.offset = isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias;
@@ -82,8 +82,8 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
   return s;
 }
 
-// Running maximum of a row's scores, and the sum of its terms relative to this maximum. start_sum returns the state
-// before the first key.
+// Running maximum of a row's scores, and the sum of the terms of the scores relative to this maximum. start_sum returns
+// the state before the first key.
 struct RunningSum {
   float largest, sum;
 };
@@ -106,10 +106,13 @@ __device__ inline float sum_term(const Params& p, float s, float base) {
   return s == -INFINITY ? 0 : fabsf(softpick_excess(s, base));
 }
 
-// Statistics of a row, so that the weight of score s is compute_weight(s - largest, anchor, inverse) without loss of
-// precision for large scores.
+// Statistics of a row, from which compute_weight(s - largest, anchor, inverse) computes the weight of score s without
+// loss of precision for large scores.
+//   largest: maximum score of the row, which is subtracted first
+//   anchor: the threshold relative to `largest` (sparsemax, entmax15), otherwise 0
+//   inverse: 1 / (sum of the terms relative to `largest`), or 1 with a threshold
 //   lse: the statistic that the forward stores
-//   low: low-order part of the threshold (sparsemax, entmax15); softpick: the score 0 after the shift by `largest`
+//   low: low-order part of the threshold (sparsemax, entmax15); for softpick, the score 0 minus `largest`
 struct Statistic {
   float largest, anchor, inverse, lse, low;
 };
@@ -128,14 +131,14 @@ __host__ __device__ constexpr bool has_sum(Normalizer n) {
   return !has_threshold(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
-// The fraction of a row's denominator that does not come from a key: the sink or softpick's epsilon.
+// The fraction of a row's denominator that does not come from any key, but from the sink or from softpick's epsilon.
 __device__ inline float outside_share(const Params& p, int head, float lse) {
   if (p.normalizer == Normalizer::softpick) return static_cast<float>(kSoftpickEpsilon) * expf(-lse);
   return p.normalizer == Normalizer::softmax_sink ? expf(p.sink[head] - lse) : 0;
 }
 
-// Whether the key of a row that sees only one key has weight one (before elastic's offset) for every score, so that ds
-// is exactly 0. `closed`: outside_share is too small to change the sum of |f|.
+// Whether, in a row that sees only one key, the weight of this key is one (before elastic's offset) for every score. ds
+// is then exactly 0. `closed`: outside_share is too small to change the sum of |f|.
 __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
   if (n == Normalizer::softpick) return closed;
   return n != Normalizer::softmax_sink && !in_family<NormalizerFamily::sigmoid>(n);
@@ -143,7 +146,8 @@ __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
 
 struct Weight {
   float weight, factor;  // factor: f in the comment at the top of this file
-  float part;            // the key's term in the sum of |f|; part * g is the term of an alive key in the sum of f g
+  // The key's term in the sum of |f|; if the weight is nonzero, part * g is its term in the sum of f g.
+  float part;
   bool alive;
 };
 
@@ -154,7 +158,7 @@ __device__ inline Weight compute_weight(const Params& p, const Row& r, float s, 
   switch (p.normalizer) {
     case Normalizer::sparsemax: {
       const float z = (s - anchor) - r.offset;
-      const bool alive = !(z <= 0);  // a NaN counts as alive, so that the row's gradient is NaN
+      const bool alive = !(z <= 0);  // a NaN is treated as a nonzero weight, so that the row's gradient is NaN
       const float f = z > 0 ? 1.0f : alive ? z : 0;
       return {alive ? z : 0, f, f, alive};
     }
@@ -167,7 +171,7 @@ __device__ inline Weight compute_weight(const Params& p, const Row& r, float s, 
       const float w = 1 / (1 + expf(-(s + r.offset)));
       return {w, w * (1 - w), w * (1 - w), true};
     }
-    case Normalizer::softpick: {  // s and r.offset have the same shift; r.offset is the shifted score 0
+    case Normalizer::softpick: {  // s and r.offset are both shifted by `largest`; r.offset is the shifted score 0
       const float f = expf(s - anchor) * inverse_norm;
       const float part = softpick_excess(s - r.offset, anchor - r.offset) * inverse_norm;
       const bool alive = !(s <= r.offset);

@@ -1,6 +1,6 @@
-// wgmma for the tile widths in use: c (64 x N, fp32) += A B. A is in shared memory or in registers, B in shared memory.
-// TRANSPOSED: the rows of the operand are along the inner axis of the product. If `accumulate` is 0, c is overwritten.
-// The code is generated, because PTX requires a list of all accumulators.
+// wgmma instructions for the tile widths in use: c += A B, where c is 64 x N in fp32. A is in shared memory or in
+// registers, B is in shared memory. TRANSPOSED: the rows of the operand are along the inner axis of the product. If
+// `accumulate` is 0, c is overwritten. The code is generated, because PTX requires a list of all accumulators.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

@@ -1,4 +1,4 @@
-// The normalizers and their derivatives in float64. They are the definitions against which the fast kernels are tested.
+// The normalizers and their derivatives in float64. They define the results against which the fast kernels are tested.
 #include "attention/reference/normalizers.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ Weights softmax(const std::vector<double>& score, const RowParameters&) {
   Weights row;
   row.lse = largest + std::log(sum);
   for (double s : score) row.weight.push_back(std::exp(s - largest) / sum);
-  row.alive = static_cast<int64_t>(score.size());  // a weight that underflows to zero still counts as alive
+  row.alive = static_cast<int64_t>(score.size());  // the weights count as nonzero even if they underflow to zero
   return row;
 }
 
@@ -45,8 +45,8 @@ RowGradient softmax_backward(const std::vector<double>& score, const RowParamete
 }
 
 // Elastic-Softmax (arXiv 2601.00919, eq. 5): weight_j = m_j (p_j + offset), p = softmax(s), m_j = [p_j + offset > 0].
-// With g = m d_weight:  ds_j = p_j (g_j - sum_k p_k g_k),  d_offset = sum_j g_j.
-// With offset >= 0 every visible key is alive, even if its probability underflows. A NaN counts as alive.
+// With g = m d_weight:  ds_j = p_j (g_j - sum_k p_k g_k),  d_offset = sum_j g_j. With offset >= 0, every visible key is
+// counted as a key with nonzero weight, even if its probability underflows. A NaN is also counted.
 
 bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
 
@@ -198,13 +198,13 @@ RowGradient softmax_sink_backward(const std::vector<double>& score, const RowPar
 }
 
 // Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)) with m =
-// max(largest score, 0). It is computed from exp(s - m) - exp(-m), which cannot overflow. In the publication m is the
-// row's largest score; rows without a score above zero would then overflow, and their weights are zero for any m. The
+// max(largest score, 0). It is computed from exp(s - m) - exp(-m), which cannot overflow. In the publication, m is the
+// row's largest score. Rows in which no score is above zero would then overflow; their weights are zero for any m. The
 // denominator is at least exp(m) - 1, so the relative difference from the definition with an unscaled eps is at most
-// 1e-8. A score of -inf counts as masked. lse = m + ln(denominator / exp(m)), so that weight_j = max(exp(s_j - lse) -
-// exp(-lse), 0). With p_j = exp(s_j - lse) and delta = sum_k weight_k g_k, and eps exp(m) treated as a constant:
+// 1e-8. A score of -inf is treated as masked. lse = m + ln(denominator / exp(m)), so that weight_j = max(exp(s_j - lse)
+// - exp(-lse), 0). With p_j = exp(s_j - lse) and delta = sum_k weight_k g_k, and with eps exp(m) treated as a constant:
 //   ds_j = p_j (g_j - delta) for s_j > 0,  p_j delta for s_j < 0,  0 for s_j = 0.
-// A key is alive if s_j > 0, even if its weight underflows. A NaN counts as alive.
+// A key with s_j > 0 is counted as a key with nonzero weight, even if its weight underflows. A NaN is also counted.
 
 Weights softpick(const std::vector<double>& score, const RowParameters&) {
   const double m = std::max(0.0, *std::max_element(score.begin(), score.end()));

@@ -22,9 +22,9 @@ inline int64_t row_index(const Problem& p, const Sequence& s, int64_t head, int6
   return (s.batch * p.heads + head) * p.q_length + s.q_begin + row;
 }
 
-// Returns one score per visible key. Arguments is Forward<double> or Backward<double>. slopes: if not null, receives
-// the derivatives of the scores with respect to scale q . k, which are 1, or 1 - tanh(scale q . k / c)^2 with a softcap
-// c.
+// Returns one score per visible key. Arguments is Forward<double> or Backward<double>. If `slopes` is not null, it
+// receives the derivatives of the scores with respect to scale q . k. Without a softcap they are 1; with a softcap c
+// they are 1 - tanh(scale q . k / c)^2.
 template <typename Arguments>
 std::vector<double> row_scores(const Problem& p, const Arguments& a, const Sequence& s, int64_t head, int64_t row,
                                KeyRange keys, std::vector<double>* slopes = nullptr) {
@@ -49,7 +49,7 @@ std::vector<double> row_scores(const Problem& p, const Arguments& a, const Seque
   return scores;
 }
 
-// visible: the number of keys that the row sees.
+// `visible` is the number of keys that the row sees.
 template <typename Arguments>
 RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head, int64_t visible) {
   const double count = static_cast<double>(visible);

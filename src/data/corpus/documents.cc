@@ -72,7 +72,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool end_array() override { return end(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
-  // Does the same for a value that was parsed before.
+  // Does the same as the parser callbacks, for a value that has already been parsed.
   void take(Json& json) {
     line_type_ = json.type_name();
     if (!json.is_object()) return;
@@ -90,7 +90,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool is_text() const {
     return std::string_view(line_type_) == "object" && field_type_ && std::string_view(field_type_) == "string";
   }
-  const char* line_type() const { return line_type_; }    // "object" for a valid line
+  const char* line_type() const { return line_type_; }    // "object" if the line is valid
   const char* field_type() const { return field_type_; }  // null: the field is missing
   const std::set<std::string>& other_names() const { return names_; }
   std::string& text() { return text_; }
@@ -143,9 +143,9 @@ std::optional<std::string> decode_literal(std::string_view literal) {
   return valid ? std::optional(std::move(out)) : std::nullopt;
 }
 
-// Handles a line whose field is one very long text. The parser is several times slower for such a line than for many
+// Handles a line whose field is one very long text. For such a line, the parser is several times slower than for many
 // short lines with the same number of bytes. The long literal is therefore decoded separately and replaced by a short
-// one before the line is parsed. Returns nullopt if the line is not of this kind.
+// literal before the line is parsed. Returns nullopt if the line is not of this kind.
 std::optional<std::string> long_text_of(std::string_view line, const std::string& field) {
   constexpr size_t kLong = 16 << 20;
   constexpr std::string_view kMarker = "lazy-long-text";
@@ -184,7 +184,7 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   if (std::optional<std::string> text = long_text_of(line, field)) return std::move(*text);
   std::optional<FieldReader> parsed(field);
   bool valid = Json::sax_parse(line, &*parsed);
-  if (!valid) {  // accept the extensions to the standard that Python's json module writes
+  if (!valid) {  // accept the extensions of the JSON standard that Python's json module writes
     Json json = parse_python_json(line);
     valid = !json.is_discarded();
     parsed.emplace(field).take(json);
@@ -224,7 +224,7 @@ void split_lines(const RawBatch& batch, const DocumentOptions& options, Document
 
 // Splits at runs of at least `blank_lines` blank lines. The blank lines are removed.
 void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<std::string>& documents) {
-  size_t begin = 0, end = 0, at = 0;  // bounds of the document without trailing blank lines
+  size_t begin = 0, end = 0, at = 0;  // bounds of the current document, without trailing blank lines
   int64_t blank = 0;
   while (at < text.size()) {
     const size_t next = std::min(text.find('\n', at), text.size() - 1) + 1;
@@ -325,7 +325,7 @@ bool DocumentReader::next(RawBatch& batch) {
     if (more && buffer_.size() < kBatch) continue;
     const size_t size = more ? whole_documents() : buffer_.size();
     if (more && size == 0) {
-      // For one long document the buffer grows in a few steps, because each step copies it.
+      // For one long document, the buffer grows in a few large steps, because each step copies the buffer.
       const uint64_t rest = sources_[index_ - 1].bytes;
       if (buffer_.size() > kBatch && buffer_.capacity() < 2 * buffer_.size()) {
         buffer_.reserve(std::max<size_t>(2 * buffer_.size(), std::min<uint64_t>(rest + kBatch, 8 * buffer_.size())));

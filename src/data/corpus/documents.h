@@ -47,18 +47,18 @@ class DocumentReader {
   size_t whole_documents();
   std::vector<Source> sources_;
   DocumentOptions options_;
-  size_t index_ = 0;  // index of the next source
+  size_t index_ = 0;  // index of the next source to read
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
-  // Positions in the buffer: the end of the scanned lines; the end of the bytes that were searched for a line end; the
-  // end of the last complete document.
+  // Positions in the buffer: the end of the lines that were scanned, the end of the bytes that were searched for a line
+  // end, and the end of the last complete document.
   size_t scanned_ = 0, searched_ = 0, boundary_ = 0;
   int64_t blank_lines_ = 0;  // number of blank lines directly before `scanned_`
   int64_t line_ = 1;         // line number at the start of the buffer
   uint64_t consumed_before_ = 0, skipped_before_ = 0, skipped_reported_ = 0;
 };
 
-// JSON lines are parsed like in Python (core/python_json.h). Errors contain the file, the line and the field.
+// Parses JSON lines in the same way as Python (core/python_json.h). Errors contain the file, the line and the field.
 // Thread-safe.
 DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options);
 

@@ -52,7 +52,7 @@ class ParquetStream final : public ByteStream {
     }
     pipe_.fd = ends[0];
     const Descriptor write_end(ends[1]);
-    // a larger pipe needs fewer context switches; the system may refuse the size
+    // A larger pipe needs fewer context switches. The system may refuse the size.
     ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPipeBytes));
     spawn(column, write_end.fd);
   }

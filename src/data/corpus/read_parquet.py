@@ -66,7 +66,7 @@ def write_rows(file, out):
 
 def main(path, column, status):
     out = sys.stdout.buffer
-    # pyarrow only accepts names in UTF-8. Other names contain surrogates here.
+    # pyarrow only accepts file names in UTF-8. If a name is not valid UTF-8, it contains surrogates here.
     source = path if path.isprintable() else open(path, "rb")
     with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=True) as file:
         if column == "*":
@@ -95,7 +95,8 @@ def main(path, column, status):
         out.flush()
 
 
-signal.signal(signal.SIGINT, signal.SIG_IGN)  # the reader terminates this process when it stops
+# Ignored, because the reading process terminates this process when it stops.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -105,6 +106,6 @@ except ImportError as error:
 try:
     main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
 except BrokenPipeError:
-    os._exit(2)  # the reader has terminated
+    os._exit(2)  # the reading process has terminated
 except (pa.ArrowException, OSError, ValueError) as error:
     fail(2, f"not a readable Parquet file: {error}")

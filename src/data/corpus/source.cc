@@ -75,7 +75,7 @@ class CompressedStream : public ByteStream {
   uint64_t consumed() const override { return file_->consumed(); }
 
  protected:
-  // Returns false at the end of the file.
+  // Reads more compressed input if the input buffer is empty. Returns false at the end of the file.
   bool refill() {
     if (at_ < input_.size()) return true;
     input_.clear();
@@ -169,7 +169,7 @@ class ZstdStream final : public CompressedStream {
       at_ = in.pos;
       out.resize(before + to.pos);
       inside_ = status != 0;
-      full_ = inside_ && to.pos == kReadBytes;  // more output may be available without further input
+      full_ = inside_ && to.pos == kReadBytes;  // more output may be available even without further input
     }
     return true;
   }
@@ -179,7 +179,7 @@ class ZstdStream final : public CompressedStream {
   bool inside_ = true, full_ = false;
 };
 
-// A stream whose first bytes have already been read.
+// A stream whose first bytes have already been read by the format detection.
 class BegunStream final : public ByteStream {
  public:
   BegunStream(std::unique_ptr<ByteStream> stream, std::string begin)
@@ -389,7 +389,7 @@ TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other
   if (const auto format = format_of(path)) return *format;
   if (other) return *other;
   if (code && is_code(path)) return TextFormat::plain;
-  if (!fs::is_regular_file(path)) return TextFormat::plain;  // a pipe
+  if (!fs::is_regular_file(path)) return TextFormat::plain;  // not a regular file, so it is a pipe
   if (ending_of(path) == ".json") {
     std::string begin;
     open_stream(path)->read(begin);
@@ -401,7 +401,7 @@ TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other
   fail("data", "{}: the file name extension is unknown; add --format text, jsonl, pod or parquet", path.string());
 }
 
-// Returns whether the file describes the folder instead of being part of its text.
+// Returns whether the file describes the folder (such as README or LICENSE) and is not part of its text.
 bool is_about_the_folder(const fs::path& path) {
   std::string stem = path.stem().string();
   for (char& c : stem) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
@@ -445,7 +445,7 @@ class FolderSearch {
 }  // namespace
 
 TextFacts text_facts(const std::vector<Source>& sources) {
-  constexpr int64_t kCompression = 4;          // text bytes per compressed byte
+  constexpr int64_t kCompression = 4;          // assumed number of text bytes per compressed byte
   constexpr int64_t kManyDocuments = 1 << 20;  // assumed for formats with many documents per file
   TextFacts facts;
   for (const Source& source : sources) {
@@ -455,7 +455,7 @@ TextFacts text_facts(const std::vector<Source>& sources) {
     const int64_t bytes = static_cast<int64_t>(source.bytes) * (packed ? kCompression : 1);
     facts.bytes += bytes;
     if (is_code(source.path)) facts.code_bytes += bytes;
-    facts.exact = facts.exact && !packed && source.bytes > 0;  // pipes have no size
+    facts.exact = facts.exact && !packed && source.bytes > 0;  // the size of a pipe is unknown
     const bool many = source.format == TextFormat::json_lines || source.format == TextFormat::parquet;
     facts.documents += many ? kManyDocuments : 1;
     const fs::path ending = source.path.extension();

@@ -40,9 +40,9 @@ TextFacts text_facts(const std::vector<Source>& sources);
 
 bool is_code(const std::filesystem::path& name);  // decided by the file name extension
 
-// The text of a file in UTF-8, in parts. The format is detected from the first bytes: gzip and zstd are decompressed;
-// UTF-16 and UTF-32 with a byte order mark are converted; other archives and Parquet files cause an Error. So do NUL
-// bytes: in open_stream() if they are among the first bytes, otherwise in read().
+// The text of a file in UTF-8, in parts. The format is detected from the first bytes: gzip and zstd are decompressed,
+// and UTF-16 and UTF-32 with a byte order mark are converted. All other archives, Parquet files and texts with NUL
+// bytes cause an Error: in open_stream() if this is visible in the first bytes, otherwise in read().
 class ByteStream {
  public:
   virtual ~ByteStream() = default;

@@ -128,9 +128,11 @@ class GroupPacking final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  std::vector<int64_t> first_document_;   // index of the first document of each shard, then the total
-  std::vector<uint32_t> order_;           // shuffled document indices; empty: corpus order
-  std::vector<int64_t> group_sequences_;  // cumulative: number of sequences before group g, then the total
+  // Index of the first document of each shard; the last element is the number of documents.
+  std::vector<int64_t> first_document_;
+  std::vector<uint32_t> order_;  // shuffled document indices; empty: corpus order
+  // group_sequences_[g] is the number of sequences in the groups before group g; the last element is the total.
+  std::vector<int64_t> group_sequences_;
   mutable std::mutex mutex_;
   mutable std::array<std::shared_ptr<const Epoch>, 2> epochs_;
 };

@@ -9,8 +9,9 @@ namespace lazy {
 // Selects the corpus of a mixture for each training sequence. The corpora are the leaves of a balanced binary tree.
 // Each inner node divides its sequences by a Beatty sequence: of the first n sequences, floor(n f + phase) belong to
 // the left subtree, where f is the share of the left subtree. A prefix of n sequences therefore contains n w sequences
-// of a corpus with share w, with an error below the depth of the tree (1 for two corpora, 2 for up to four).
-// Independent draws would deviate by sqrt(n w (1 - w)). The cost of at() is proportional to the depth of the tree.
+// of a corpus with share w, with an error below the depth of the tree (1 for two corpora, 2 for up to four). With
+// independent random draws, the error would be about sqrt(n w (1 - w)). The cost of at() is proportional to the depth
+// of the tree.
 class MixSchedule {
  public:
   // `weights` must be above zero and may use any unit. The phases are derived from `seed`; without `shuffle` they are
@@ -42,7 +43,7 @@ class MixSchedule {
 
 // A keyed permutation of [0, size) that can be evaluated at any index in constant time and memory. It is a Feistel
 // network over the smallest power of two that is at least `size`, iterated until the result is below `size` (cycle
-// walking, Black and Rogaway 2002). On average this needs less than two iterations. Equal keys give equal orders on
+// walking, Black and Rogaway 2002), which needs fewer than two iterations on average. Equal keys give equal orders on
 // every machine.
 class Permutation {
  public:

@@ -30,10 +30,10 @@ class PackedCorpus {
                const std::vector<Shard>& shards);
   // Throws Error if an epoch has no sequence.
   void check_size(const std::string& split) const;
-  // number of tokens from documents
+  // number of tokens of a sequence that come from documents
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }
   int64_t bos() const { return header_.bos_id; }
-  // Whether a separator (BOS or EOS) precedes each document, and its id.
+  // Whether a separator (BOS or EOS) precedes each document. The next function returns the id of the separator.
   bool separates() const { return options_.bos_per_document || options_.eos_per_document; }
   int64_t separator() const { return options_.eos_per_document ? header_.eos_id : header_.bos_id; }
   std::filesystem::path path_;
@@ -42,7 +42,7 @@ class PackedCorpus {
   int64_t documents_ = 0, tokens_ = 0, source_bytes_ = 0;
 };
 
-// The two implementations, selected by SequenceOptions::packing.
+// The two implementations; SequenceOptions::packing selects one of them.
 std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const std::string& split,
                                           const SequenceOptions&);
 std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split,

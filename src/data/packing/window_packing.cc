@@ -76,7 +76,8 @@ class WindowPacking final : public PackedCorpus {
   }
 
   std::vector<Shard> shards_;
-  std::vector<int64_t> first_;  // cumulative: number of windows before shard s, then the total
+  // first_[s] is the number of windows in the shards before shard s; the last element is the total.
+  std::vector<int64_t> first_;
 };
 
 }  // namespace

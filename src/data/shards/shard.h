@@ -2,8 +2,8 @@
 //
 //   0    header, 128 bytes (ShardHeader)
 //   128  tokens, uint16 or uint32 each, all documents without separators; padded to a multiple of 8 bytes
-//   ...  document starts as token indices, uint64 each; one more than the number of documents, the last is the token
-//   count
+//   ...  document starts as token indices, uint64 each; there is one more entry than documents, and the last entry is
+//        the token count
 //
 // BOS and EOS are not stored; data/sequences.h inserts them.
 #pragma once
@@ -51,7 +51,7 @@ inline uint64_t header_checksum(const ShardHeader& header) {
   return checksum(&header, offsetof(ShardHeader, header_checksum));
 }
 
-// Incremental checksum of a stream for writers: checksum() over the checksums of its 1 MiB blocks.
+// Incremental checksum for writers of a stream: the result is checksum() over the checksums of the 1 MiB blocks.
 class BlockChecksum {
  public:
   void add(const void* data, size_t size) {
@@ -120,7 +120,7 @@ class ShardWriter {
 enum class ShardCheck { index, header };
 
 // Opening a shard checks magic number, version, sizes, header checksum and, by default, the document index. Errors
-// contain the file, the field, what was expected and what was found. verify() checks the tokens.
+// contain the file, the field, the expected value and the value found. verify() checks the tokens.
 class Shard {
  public:
   explicit Shard(const std::filesystem::path& path, ShardCheck check = ShardCheck::index);

@@ -19,8 +19,8 @@ struct BpeDefinition {
     int32_t left, right, merged;
   };
   std::vector<std::string> tokens;  // bytes of each id; empty for an unused id
-  // indexed by id: whether the token consists of characters that represent bytes; other tokens, such as raw text in the
-  // vocabulary, are never the result of encoding
+  // Whether a token (index: id) consists of characters that represent bytes. All other tokens, such as raw text in the
+  // vocabulary, are never the result of encoding.
   std::vector<bool> reachable;
   std::vector<Merge> merges;  // in order of rank, without duplicate pairs
   TokenTable table;

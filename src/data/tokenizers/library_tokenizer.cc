@@ -33,7 +33,8 @@ Decoding decoding_of(const nlohmann::json& tokenizer) {
   };
   const auto found = tokenizer.find("decoder");
   if (found == tokenizer.end() || found->is_null()) {
-    // Without a decoder the package inserts spaces between tokens. Byte-level tokens are decoded as bytes instead.
+    // Without a decoder, the package inserts spaces between tokens. In this case, tokens of a byte-level tokenizer are
+    // decoded as bytes.
     const auto splits = tokenizer.find("pre_tokenizer");
     return splits != tokenizer.end() && splits->dump().find("\"ByteLevel\"") != std::string::npos ? Decoding::byte_level
                                                                                                   : Decoding::any;
@@ -58,7 +59,7 @@ class LibraryTokenizer final : public Tokenizer {
         byte_fallback_(definition.contains("decoder") &&
                        definition["decoder"].dump().find("\"ByteFallback\"") != std::string::npos) {
     table_ = std::move(table);
-    nlohmann::json function = definition;  // the parts of the definition that determine the ids
+    nlohmann::json function = definition;  // contains only the parts of the definition that determine the ids
     for (const char* key : {"version", "truncation", "padding", "post_processor", "decoder"}) function.erase(key);
     fingerprint_ = checksum("tokenizers " + function.dump());
     OrderedJson ids = OrderedJson::object();

@@ -52,8 +52,9 @@ std::vector<std::string> probe_texts(const nlohmann::json& added_tokens, const S
   return texts;
 }
 
-// The tokenizer.json of a folder whose tokenizer.model encodes the probe texts equally. It uses the fingerprint of
-// tokenizer.model, so that corpora and models prepared with tokenizer.model still match. It saves both files.
+// The tokenizer.json of a folder whose tokenizer.model encodes the probe texts in the same way. It reports the
+// fingerprint of tokenizer.model, so that corpora and models prepared with tokenizer.model still match. save() writes
+// both files.
 class EquivalentTokenizer final : public Tokenizer {
  public:
   EquivalentTokenizer(std::unique_ptr<Tokenizer> json, uint64_t fingerprint, std::string model)
@@ -149,7 +150,8 @@ class SentencePieceFolder final : public Tokenizer {
     for (size_t at = 0; at < ids.size();) {
       size_t end = at;
       while (end < ids.size() && !texts_.contains(ids[end])) ++end;
-      std::vector<int32_t> pieces;  // ids between the pieces and the added tokens have no text
+      // Ids between the pieces and the added tokens are skipped, because they have no text.
+      std::vector<int32_t> pieces;
       for (const int32_t id : ids.subspan(at, end - at)) {
         check_token_id(id, size_);
         if (id < model_->vocab_size()) pieces.push_back(id);
@@ -201,8 +203,8 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
     warn_once(folder, fmt::format("{} is used because {} in the same folder cannot be read", json_name, model_name));
     return json;
   }
-  // save() has written both files for the same tokenizer. tokenizer.model is used because it is also lossless for
-  // U+2581.
+  // save() has written both files for the same tokenizer. tokenizer.model is used, because it is also lossless for the
+  // character U+2581.
   if (const std::string own = model->tokenizer_json(); !own.empty() && own == read_file(json_name)) return model;
   std::unique_ptr<Tokenizer> json;
   std::vector<std::string> texts;

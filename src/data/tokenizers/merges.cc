@@ -7,7 +7,7 @@
 namespace lazy {
 namespace {
 
-// in symbols; up to this length a linear search for the lowest rank is faster than a queue
+// Length in symbols up to which a linear search for the lowest rank is faster than a priority queue.
 constexpr size_t kShort = 48;
 constexpr int32_t kGone = -1;  // the symbol has been merged into its left neighbor
 
@@ -88,7 +88,7 @@ void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
     const MergeCandidate top = queue.top();
     queue.pop();
     const uint32_t left = top.left, right = next[left];
-    if (symbols[left] != top.first || right == kEnd || symbols[right] != top.second) continue;  // outdated pair
+    if (symbols[left] != top.first || right == kEnd || symbols[right] != top.second) continue;  // this pair is outdated
     symbols[left] = top.merged;
     symbols[right] = kGone;
     next[left] = next[right];

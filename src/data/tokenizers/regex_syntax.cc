@@ -76,7 +76,7 @@ class Translator {
     const char c = peek();
     if (c != '*' && c != '+' && c != '?' && c != '{') return empty;
     last_letter_ = '\0';
-    // The two engines end a loop of empty matches differently, and Oniguruma rejects some of these loops.
+    // The two engines end a loop of empty matches at different places, and Oniguruma rejects some of these loops.
     if (lookaround || empty) throw Unsupported();
     const bool interval = c == '{';
     if (interval) {
@@ -319,7 +319,7 @@ class Translator {
   std::string_view rest_;
   std::string out_;
   bool ignore_case_ = false;
-  char last_letter_ = '\0';  // the preceding lower-case literal inside (?i:...)
+  char last_letter_ = '\0';  // the preceding lower-case literal within (?i:...)
   int depth_ = 0;
 };
 

@@ -72,7 +72,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     ids.reserve(text.size() / 3);
     std::string valid;
     if (identity_) {
-      valid = to_valid_utf8(text);  // the library does the same
+      valid = to_valid_utf8(text);  // the SentencePiece library repairs invalid UTF-8 in the same way
       text = valid;
     }
     bool first = true;
@@ -92,7 +92,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   std::string decode(std::span<const int32_t> ids) const override {
     for (const int32_t id : ids) check_token_id(id, size_);
     if (std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return first_.IsControl(id); })) {
-      std::string text;  // the library omits control pieces
+      std::string text;  // the SentencePiece library omits control pieces, so all pieces are concatenated here
       for (const int32_t id : ids) text += piece(id);
       if (dummy_prefix_ && text.starts_with(' ')) text.erase(0, 1);
       return text;
@@ -212,8 +212,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return pieces;
   }
 
-  // Records which characters are adjacent in any piece. A long text can be cut between two characters that are never
-  // adjacent without changing any id. This limits the memory.
+  // Records which pairs of characters are adjacent in any piece. Between two characters that are never adjacent, a long
+  // text can be cut without changing any id. Cutting long texts limits the memory.
   void index_neighbours() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsByte(id) || first_.IsUnknown(id)) continue;
@@ -270,11 +270,12 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   }
 
   std::string serialized_;
-  spm::SentencePieceProcessor first_, rest_;  // rest_: without the dummy prefix, for later parts of a text
+  // first_ adds the dummy prefix at the start of a text; rest_ does not and is used for later parts of the text.
+  spm::SentencePieceProcessor first_, rest_;
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;
   std::vector<int32_t> byte_ids_;
-  std::unique_ptr<SentencePieceBpe> quick_;  // null: the library encodes
+  std::unique_ptr<SentencePieceBpe> quick_;  // if null, the SentencePiece library encodes
   std::unordered_set<uint64_t> neighbours_;
 };
 

@@ -20,7 +20,7 @@ struct SentencePiece {
   bool normal;  // not a control, unknown or byte piece
 };
 
-// All ways to form a piece from two pieces. Rank 0 is the highest score.
+// All ways to form a piece by merging two pieces. Rank 0 corresponds to the highest score.
 struct SentencePieceMerge {
   int32_t left, right, merged;
   uint32_t rank;
@@ -51,8 +51,8 @@ class SentencePieceBpe {
   std::unordered_map<uint32_t, int32_t> characters_;
   std::vector<int32_t> byte_ids_;
   bool cut_at_space_ = false,
-       // cut_at_space_: no piece contains a space after another character; cut_at_line_end_: no piece contains a line
-       // end
+       // cut_at_space_: no piece contains a space after a different character. cut_at_line_end_: no piece contains a
+       // line end.
       cut_at_line_end_ = false;
   CacheOwner owner_;
 };

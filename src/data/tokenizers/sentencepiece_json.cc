@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kJsonSpaceSymbol = "\xE2\x96\x81";
 
-// Which parts of the text between added tokens receive a space prefix.
+// Which parts of the text (parts between added tokens) receive a space as prefix.
 enum class Prefix { never, first, every };
 
 struct Pieces {
@@ -31,7 +31,7 @@ struct Pieces {
 struct Spaces {
   bool symbol = false;  // spaces are replaced by the space symbol
   Prefix prefix = Prefix::never;
-  // Prepend always adds the prefix; Metaspace adds it only if the text has no leading space
+  // The normalizer Prepend always adds the prefix; Metaspace adds it only if the text has no leading space.
   bool even_before_space = false;
 };
 
@@ -64,7 +64,7 @@ void read_normalizer(const JsonField& node, Spaces& spaces) {
 bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return false;
   const std::string type = node.find("type").string();
-  // Form used by Gemma: the normalizer has already replaced all spaces, so there is nothing to split at.
+  // In the form used by Gemma, the normalizer has already replaced all spaces, so the text cannot be split at spaces.
   if (type == "Split" && spaces.symbol && node.find("pattern").present() &&
       node.find("pattern").find("String").present() && node.find("pattern").find("String").string() == " " &&
       !node.find("invert").boolean(false)) {

@@ -314,7 +314,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       if (text && can_default(key, text)) name(key, {.id = -1, .content = text, .special = true});
     }
   }
-  // The following defaults are guesses that transformers does not make. Texts are not searched for these tokens.
+  // The following defaults are guesses that transformers does not make. Such a token is not searched for in texts.
   const auto guess = [&](const char* key, const std::string& text) {
     if (can_default(key, text)) table.texts[key] = text;
   };

@@ -50,7 +50,7 @@ const TokenizerClass* find_tokenizer_class(std::string_view name);
 class SpecialTokens {
  public:
   SpecialTokens() = default;
-  // Missing files are skipped. The Error contains the file and the field.
+  // Missing files are skipped. Errors contain the file and the field.
   explicit SpecialTokens(const std::filesystem::path& folder);
   // Sets the class of a folder that does not specify one.
   void set_default_class(const std::string& name) {
@@ -63,9 +63,9 @@ class SpecialTokens {
   // Returns a boolean of tokenizer_config.json.
   std::optional<bool> flag(const std::string& key) const;
 
-  // Returns the table for a tokenizer whose file lists `added`. `find` returns the id of a text in the vocabulary,
-  // `text_of` the text of an id, and `size` is the number of ids without added tokens. Throws Error for an id that two
-  // texts claim.
+  // Returns the table for a tokenizer whose file lists the tokens `added`. find(text) returns the id of a text in the
+  // vocabulary, and text_of(id) returns the text of an id. `size` is the number of ids without added tokens. Throws
+  // Error if two texts have the same id.
   TokenTable resolve(std::vector<AddedToken> added,
                      const std::function<std::optional<int32_t>(const std::string&)>& find,
                      const std::function<std::string(int32_t)>& text_of, int64_t size) const;
@@ -76,7 +76,7 @@ class SpecialTokens {
   std::vector<std::pair<std::string, AddedToken>> named_;  // for example "bos_token" -> token
   std::vector<AddedToken> extra_;                          // additional_special_tokens and similar lists
   std::vector<AddedToken> added_;                          // tokens with ids
-  bool added_counts_ = false;  // whether their flags take precedence over those in tokenizer.json
+  bool added_counts_ = false;  // whether the flags of these tokens take precedence over the flags in tokenizer.json
   std::map<std::string, bool> flags_;
   std::vector<std::string> unset_;  // keys whose value is null
   std::optional<int32_t> config_bos_, config_eos_;

@@ -115,7 +115,7 @@ bool read_template(const JsonField& node, TokenTable& table) {
 bool read_post_processor(const JsonField& node, TokenTable& table) {
   if (!node.present()) return true;
   const std::string type = node.find("type").string();
-  if (type == "ByteLevel") return true;  // affects only offsets
+  if (type == "ByteLevel") return true;  // this processor only changes offsets, not ids
   if (type == "TemplateProcessing") return node.find("single").json().is_array() && read_template(node, table);
   if (type == "Sequence") {
     const JsonField list = node.find("processors");

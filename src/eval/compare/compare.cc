@@ -64,7 +64,7 @@ struct Paired {
   std::vector<PairedDifference> documents;
 };
 
-// The value of an accuracy is the mean over documents. A perplexity is exp(-mean), and its logarithm is compared.
+// An accuracy is the mean of the documents' values. A perplexity is exp(-mean), and its logarithm is compared.
 Paired pair_documents(const std::string& task, const std::string& metric, const TaskSamples& a, const TaskSamples& b) {
   Paired paired;
   paired.row.task = task;

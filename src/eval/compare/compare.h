@@ -20,7 +20,7 @@ struct Comparison {
   int64_t documents = 0;
   bool logarithm = false;        // whether `difference` is the difference of the logarithms (perplexities)
   double first = 0, second = 0;  // metric of the first and the second model
-  double difference = 0;         // second - first
+  double difference = 0;         // value of the second model minus value of the first model
   ConfidenceInterval interval;   // confidence interval of the difference
   TTest test;
   bool significant() const { return test.p < 0.05; }
@@ -34,11 +34,11 @@ struct ModelComparison {
 };
 
 // Compares two models. Documents are paired by their number. Throws Error unless both models have the same documents of
-// the same task version. The average covers the headline accuracy of every task, as in Table 1 of the paper; for a task
-// that is not built in it uses "acc".
+// the same task version. The average is over the headline accuracies of all tasks, as in Table 1 of the paper; tasks
+// that are not built in contribute "acc".
 ModelComparison compare(const ResultFolder& first, const ResultFolder& second, const CompareOptions& options = {});
 
-// Compares each of the other models with the first one.
+// Compares each model except the first one with the first one.
 std::vector<ModelComparison> compare_all(const std::vector<ResultFolder>& folders, const CompareOptions& options = {});
 
 nlohmann::ordered_json to_json(const std::vector<ModelComparison>& comparisons, const CompareOptions& options);

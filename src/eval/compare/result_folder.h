@@ -31,9 +31,9 @@ struct ResultFolder {
   std::map<std::string, TaskSamples> tasks;  // tasks with samples
 };
 
-// Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if there are
-// only results without samples, if two folders contain results of the same task (so of two models), or if a file is
-// malformed.
+// Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if all results
+// are without samples, if two folders contain results of the same task (which are therefore results of two models), or
+// if a file is malformed.
 ResultFolder read_result_folder(const std::filesystem::path& path);
 // Returns the same structure for results in memory that have samples.
 ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results);

@@ -13,7 +13,7 @@
 
 namespace lazy::eval::length {
 
-// Loads the context and the last word of each item of task lambada_openai. The Error names the file, line and field.
+// Loads the context and the last word of each item of task lambada_openai. Errors name the file, line and field.
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit);
 
 struct LambadaItem {
@@ -24,8 +24,9 @@ struct LambadaItem {
 // the passage without its last word has.
 std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, const Tokenizer& tokenizer);
 
-// A stream of whole items in order, each after the separator, as many as fit into `length` input tokens. An item is
-// never split, so its last word always has the whole passage as context. Separators are context and are not scored.
+// A stream of whole passages in order, each preceded by the separator, as many as fit into `length` input tokens. A
+// passage is never split, so its last word always has the whole passage as context. Separators are context and are not
+// scored.
 struct LambadaStream {
   Window window;
   std::vector<size_t> starts;  // index of the first target of each item
@@ -37,9 +38,9 @@ std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, s
 int64_t min_lambada_length(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                            std::optional<int32_t> bos);
 
-struct LambadaSums {                 // indexed by [item]
+struct LambadaSums {                 // each vector has one element per item
   std::vector<double> loss, tokens;  // loss in nats and number of tokens, over all tokens of the item
-  // loss of the last word in nats; 1 if each of its tokens was the most likely one, else 0
+  // Loss of the last word in nats; and 1 if each of its tokens was the most likely token, otherwise 0.
   std::vector<double> word_loss, word_correct;
   int64_t streams = 0, not_finite = 0;
 };

@@ -28,14 +28,14 @@ struct LoadedModel {
   std::string device;
 };
 
-// A model folder with one set of options. Variants are loaded one after another; only one is in memory at a time.
+// A model folder with one set of options. Variants are loaded in succession, so that only one of them is in memory.
 struct ModelVariant {
   std::string label, path, variant;  // variant: for example "rope-base=500000", or empty for the unmodified model
   std::function<LoadedModel()> load;
 };
 
 // Applies the text of --variant to `base`: "rope-base=500000", "positions=yarn:4", "cache=streaming:4+508", or several
-// of these separated by commas. An empty text changes nothing. The Error contains the text and the expected syntax.
+// of these separated by commas. An empty text changes nothing. Errors contain the text and the expected syntax.
 ModelOptions parse_variant(const std::string& text, ModelOptions base = {});
 
 struct LengthEvalOptions {
@@ -48,9 +48,9 @@ struct LengthEvalOptions {
   std::optional<double> limit;
   bool bos = false, per_document = false;
   int64_t stride = 0, resamples = 1000;
-  SyntheticOptions synthetic;  // its BOS is set from `bos` and the tokenizer; its seed is also used for the bootstrap
+  SyntheticOptions synthetic;  // BOS is set from `bos` and the tokenizer; the seed is also used for the bootstrap
   std::string command, date;
-  // Called after each length of each task and model with all results so far. Their key "unfinished" is true.
+  // Called after each length of each task and model with all results so far, in which the key "unfinished" is true.
   std::function<void(const Json&)> on_length = {};
 };
 
@@ -59,8 +59,8 @@ struct LengthEvalOptions {
 // shorter, is skipped with a warning. Throws Error if all lengths are skipped.
 Json evaluate_lengths(const std::vector<ModelVariant>& models, const LengthEvalOptions& options);
 
-// Formats the results as text: one table per measure, one row per length and one column per model. The results may be
-// unfinished.
+// Formats the results as text: one table per measured quantity, with one row per length and one column per model. The
+// results may be unfinished.
 std::string to_table(const Json& results);
 
 }  // namespace lazy::eval::length

@@ -65,7 +65,7 @@ Json compare_change(const LossCurve& base, const LossCurve& other, const LengthE
   const Bootstrap bootstrap(static_cast<int64_t>(base.tokens.size()), options.resamples, options.synthetic.seed);
   for (size_t l = 1; l < base.lengths.size(); ++l) {
     // Computes (other(L) - other(first)) - (base(L) - base(first)). The differences are summed for each unit first, so
-    // that only one ratio remains.
+    // that only one ratio has to be computed.
     std::vector<double> change(base.tokens.size());
     for (size_t u = 0; u < change.size(); ++u) {
       change[u] = (other.loss[l][u] - other.loss[0][u]) - (base.loss[l][u] - base.loss[0][u]);

@@ -15,7 +15,7 @@
 
 namespace lazy::eval::length {
 
-// Sums of the loss for every unit (document, item or block) at every measured length. They are used to compare models.
+// Sums of the loss for every unit (document, item or block) at every length, for the comparison of models.
 struct LossCurve {
   std::vector<int64_t> lengths;
   std::vector<std::vector<double>> loss;  // indexed by [length][unit], in nats
@@ -39,8 +39,8 @@ Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair
 Measurement measure_synthetic(const LoadedModel& model, const std::string& task, const LengthEvalOptions& options,
                               const std::string& title, const OnEntry& on_entry);
 
-// For each length after the first: how much more the loss of `other` increases from the first length to this length
-// than the loss of `base`, in nats per token. Both use the same bootstrap resamples.
+// For each length after the first, returns how much more the loss of `other` increases from the first length to this
+// length than the loss of `base` does, in nats per token. Both curves use the same bootstrap resamples.
 Json compare_change(const LossCurve& base, const LossCurve& other, const LengthEvalOptions& options);
 
 // A 95 % interval. It is absent for fewer than two units or if no bootstrap draw is finite.

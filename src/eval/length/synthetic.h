@@ -33,8 +33,8 @@ struct DepthResult {
 struct PasskeyPrompt {
   std::string text, answer;
 };
-// Returns notes of plain sentences. "The pass key is NNNNN." is inserted after the fraction `depth` of them, and the
-// question is at the end. With planted = false the pass key is omitted.
+// Returns a prompt of plain sentences. "The pass key is NNNNN." is inserted after the fraction `depth` of the
+// sentences, and the question is at the end. With planted = false, the pass key is omitted.
 PasskeyPrompt passkey_prompt(int64_t sentences, double depth, uint64_t seed, bool planted = true);
 // Returns one result per depth. The prompt has as many sentences as fit into `length` input tokens. Throws Error if the
 // question alone does not fit.

@@ -30,8 +30,8 @@ std::string with_interval(const Json& row, const std::string& key) {
   return text;
 }
 
-// Formats a table with a row for each name that occurs in the list of any model and a column for each model. `list`
-// returns the list of a model; `name` returns the row name of a list entry.
+// Formats a table with one row for each name that occurs in the list of any model, and one column for each model.
+// `list` returns the list of a model; `name` returns the row name of a list entry.
 std::string by_model(const Json& results, const Json& models, const std::string& corner, const std::string& key,
                      const std::function<Json(const Json&)>& list,
                      const std::function<std::string(const Json&)>& name) {
@@ -71,7 +71,7 @@ std::string curves(const Json& results, const std::string& task, const Json& mod
     std::string text = table("perplexity per token; each stream consists of whole items", "perplexity");
     text += table("accuracy of the last words of the items in the streams", "word_accuracy");
     text += table("perplexity of the last words of the items in the streams", "word_perplexity");
-    if (!models.back().contains("standard")) return text;  // measured after the last length
+    if (!models.back().contains("standard")) return text;  // the standard score is measured after the last length
     const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
     const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
     text += task + ": standard score, with each item in a separate context: accuracy\n" +
@@ -143,7 +143,7 @@ std::string to_table(const Json& results) {
   std::string text;
   for (const auto& [task, result] : results["results"].items()) {
     const Json& models = result["models"];
-    if (models.empty()) continue;  // not begun
+    if (models.empty()) continue;  // this task has not begun yet
     text += task == "passkey" || task == "recall" ? synthetic(results, task, models)
                                                   : curves(results, task, models) + change(results, task, result);
   }

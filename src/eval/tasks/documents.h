@@ -17,15 +17,15 @@ struct TaskDocument {
   std::string where;  // "data/piqa.jsonl:17", for error messages
 };
 
-// Returns all rows of the evaluated split, or with `fewshot` of the split from which examples are drawn. The Error
-// names the file, the line, the field, what was expected and what was found.
+// Returns all rows of the evaluated split, or with `fewshot` of the split from which examples are drawn. Errors name
+// the file, the line, the field, the expected value and the value found.
 std::vector<TaskDocument> read_rows(const Task& task, const std::filesystem::path& data, bool fewshot = false);
 
 // Returns the files of the split in order. First the file names of the task are tried in DIR and DIR/eval, also with
 // .gz or .zst appended. Then each Hub repository "owner/repo:config" is searched for .parquet files (or .jsonl,
 // .jsonl.gz, .jsonl.zst) in DIR/owner/repo, DIR/owner--repo or DIR/repo. A file is used if it is below a folder named
 // `config`, and either its name starts with the split ("test-00000-of-00001.parquet") or its folder has the name of the
-// split. The Error lists the names.
+// split. Errors list the names.
 std::vector<std::filesystem::path> find_task_files(const Task& task, const std::filesystem::path& data, bool fewshot);
 bool has_task_files(const Task& task, const std::filesystem::path& data);
 

@@ -130,8 +130,8 @@ const std::vector<Filter>& filters() {
 }  // namespace
 
 std::string wikitext_detokenize(std::string text) {
-  // Contractions. The second rule looks for literal slashes and never matches; it is kept because it is part of the
-  // benchmark.
+  // Contractions. The second rule searches for literal slashes and never matches; it is kept because it is part of the
+  // benchmark's definition.
   text = replace_all(std::move(text), "s '", "s'");
   static const PythonSub slashes("/' [0-9]/", "/'[0-9]/");
   text = slashes(text);

@@ -107,7 +107,7 @@ std::vector<const TaskDocument*> FewshotSampler::draw(const TaskDocument& docume
     if (drawn.size() < count_ && pool_[i].document != document.document) drawn.push_back(&pool_[i]);
   }
   if (drawn.size() == count_) return drawn;
-  // The pool contains the document more than once. Draw again from the other rows only.
+  // The pool contains the document more than once, so draw again from the remaining rows only.
   std::vector<const TaskDocument*> others;
   for (const TaskDocument& row : pool_) {
     if (row.document != document.document) others.push_back(&row);

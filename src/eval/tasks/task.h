@@ -41,7 +41,7 @@ struct Task {
   std::vector<std::string> tags;  // group names for --tasks
   std::vector<std::string>
       metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
-  std::string headline;  // the accuracy that counts in the average over tasks; empty: none
+  std::string headline;  // the accuracy that is included in the average over tasks; empty: none
   TaskData data;
   std::map<std::string, std::vector<std::string>> columns;  // column names, see Fields
   std::vector<std::pair<std::string, std::vector<Template>>>
@@ -52,12 +52,12 @@ struct Task {
   bool exclude_document = false;  // never use the document itself as a few-shot example
 };
 
-// The Error names the file, the line, what was expected and what was found.
+// Errors name the file, the line, the expected value and the value found.
 Task parse_task(std::string_view toml, const std::string& origin);
 
 const std::vector<Task>& builtin_tasks();
 // Returns the tasks selected by --tasks: task names, tags, "all", and paths that end in .toml. Each task is returned
-// only once. The Error lists the known names.
+// only once. Errors list the known names.
 std::vector<Task> select_tasks(const std::vector<std::string>& names);
 Task find_task(const std::string& name);
 

@@ -49,7 +49,7 @@ class Parser {
     while (at_ < source_.size() && (source_[at_] == ' ' || source_[at_] == '\n' || source_[at_] == '\t')) ++at_;
   }
 
-  // Skips the token if it is next.
+  // Skips the token `mark` and returns true if it is the next token.
   bool take(std::string_view mark) {
     skip();
     if (source_.compare(at_, mark.size(), mark) != 0) return false;

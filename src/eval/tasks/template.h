@@ -31,7 +31,7 @@ struct Fields {
 class Template {
  public:
   Template() = default;
-  // The DocumentError contains the position of a syntax error.
+  // DocumentErrors contain the position of a syntax error.
   explicit Template(std::string source);
   bool empty() const { return source_.empty(); }
   const std::string& source() const { return source_; }

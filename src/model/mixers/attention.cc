@@ -55,7 +55,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
           {c.attention.num_heads * c.attention.head_dim, c.attention.num_kv_heads * c.attention.head_dim,
            c.attention.num_kv_heads * c.attention.head_dim},
           device,
-          /*last_apart=*/true),  // q and k are rotated out of place, so their inputs are freed early
+          /*last_apart=*/true),  // q and k are rotated out of place; as separate tensors, their inputs are freed early
       output(c.attention.num_heads * c.attention.head_dim, {c.hidden_size}, device),
       config_(c),
       heads_(c.attention.num_heads),
@@ -130,7 +130,7 @@ bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& tensor,
 }
 
 bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
-  // Supported only without a gate, because a gate also reads the norm's output.
+  // Supported only without an output gate, because a gate also reads the norm's output.
   return options.paged && !options.activation_hooks && !r_proj.defined() && gate.parts().empty() &&
          !qkv.rounds_inputs();
 }
@@ -158,7 +158,7 @@ at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bia
 }
 
 bool AttentionMixer::set_cache_rounding(const ops::Rounding& rounding) const {
-  if (r_proj.defined()) return false;  // memory tokens are projected again from hidden states
+  if (r_proj.defined()) return false;  // the tokens of the Transformer-XL memory are projected again from hidden states
   cache_rounding_ = rounding;
   return true;
 }
@@ -242,8 +242,8 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
-  // With pages, RoPE is applied by the kernel that writes the keys to the cache, unless a hook or rounding needs the
-  // rotated keys before.
+  // With pages, the kernel that writes the keys to the cache applies RoPE. Exception: RoPE is applied here if a hook or
+  // the rounding of the cache needs the rotated keys first.
   const bool rotate_on_cache_write =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   ops::AttentionOptions attention = attention_options();
@@ -256,7 +256,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
                      probe);
   }
   const auto parts = qkv.forward(x);
-  // In an ordinary training pass, the attention kernel applies RoPE.
+  // In a training pass without a cache, packing or hooks, the attention kernel applies RoPE.
   const bool rotate_in_kernel = rope.base > 0 && !options.cache && !options.packed && !options.paged &&
                                 !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   const auto rotated = [&](const at::Tensor& heads) {
@@ -427,7 +427,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                     .segments = {config_.positions.segment_length, config_.positions.memory_length}};
   in.attention.return_stats = stats != nullptr;
   if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
-    // If hooks replaced keys or values, the memory uses the replacements too.
+    // If hooks replaced keys or values, the Transformer-XL memory also uses the replacements.
     const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(detached_memory(x));
     in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
     in.past_v = replaced ? v.detach() : values(past);
@@ -457,7 +457,8 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
     const at::Tensor scores = probe("attention.scores", relative_scores(in));
     const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, *attention_terms()));
     if (stats) *stats = ops::weight_statistics(weights);
-    if (stats && in.first > 0) stats->select(0, 0).zero_();  // the cache has dropped the first key of the text
+    // The cache does not contain the first key of the text any more.
+    if (stats && in.first > 0) stats->select(0, 0).zero_();
     return relative_values(weights, in);
   }
   const auto [out, statistics] = options.packed ? relative_packed(in, *options.packed) : relative_attention(in);

@@ -39,10 +39,11 @@ class AttentionMixer : public Mixer {
     return AttentionProjections{qkv.parts()[0], qkv.parts()[1], qkv.parts()[2], q_bias, k_bias, v_bias};
   }
 
-  Linear qkv, output, gate;  // parts: q_proj, k_proj, v_proj; o_proj; gate_proj (no part without a gate)
+  // Parts of qkv: q_proj, k_proj, v_proj; of output: o_proj; of gate: gate_proj, if there is a gate.
+  Linear qkv, output, gate;
   at::Tensor distance_bias;  // (heads, W) fp32; undefined without a distance bias
-  at::Tensor tau;            // offset, (heads) fp32; undefined without an offset
-  at::Tensor sink, slopes;   // (heads) fp32: logit of softmax_sink, slopes of ALiBi; undefined if not used
+  at::Tensor tau;            // offset of elastic softmax, (heads) fp32; undefined without an offset
+  at::Tensor sink, slopes;   // (heads) fp32: logit of softmax_sink; slopes of ALiBi; undefined if not used
   at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32; undefined without biases
   at::Tensor q_norm, k_norm;  // (head_dim) fp32: weights of the RMSNorm of each head; undefined without these norms
   // Transformer-XL positions, fp32: W_r (heads * head_dim, hidden_size), and u and v (heads, head_dim). Undefined for
@@ -50,12 +51,12 @@ class AttentionMixer : public Mixer {
   at::Tensor r_proj, content_bias, position_bias;
 
  private:
-  // q, k, v (1, tokens, heads, head_dim) -> (tokens, heads, head_dim)
+  // Attention over packed documents: q, k, v (1, tokens, heads, head_dim) -> (tokens, heads, head_dim).
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // Describes the slots in the pages that the layer's new keys and values are written to. `rope_base` 0 means that q
-  // and k are already rotated.
+  // Describes the cache slots to which the layer's new keys and values are written. If `rope_base` is 0, q and k are
+  // already rotated.
   ops::PagePlaces places_of(int64_t layer, double rope_base, const ops::RopeOptions& rope,
                             const PagedKeys& paged) const;
   // Used if paged.sources is defined: writes keys and values to pages, gathers the keys and values that `sources`
@@ -72,8 +73,8 @@ class AttentionMixer : public Mixer {
   // Applies the per-head RMSNorm if there is one.
   at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
 
-  // Rounds keys or values (batch, length, kv_heads, head_dim) to the precision of the cache (set_cache_rounding). With
-  // one scale per token, each key-value head of a token has its own scale.
+  // Rounds keys or values (batch, length, kv_heads, head_dim) to the precision of the cache (set_cache_rounding). If
+  // the rounding uses one scale per token, each key-value head of a token has a separate scale.
   at::Tensor as_cached(const at::Tensor& tokens) const;
 
   // Computes attention with materialized scores and weights, for activation hooks.
@@ -86,7 +87,7 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                              const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;
-  // Returns the layer's output: multiplies heads (batch, length, heads, head_dim) by the gate, which is computed from
+  // Returns the layer's output: multiplies `heads` (batch, length, heads, head_dim) by the gate, which is computed from
   // the layer's input x, and applies o_proj.
   at::Tensor project(const at::Tensor& heads, const NormOutput& x, const LayerHooks& probe) const;
 

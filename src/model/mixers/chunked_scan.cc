@@ -52,9 +52,9 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
   return {begin, from};
 }
 
-// Splits the tokens (batch, length, ...) into consecutive spans. A split is used instead of slices, because its
-// backward pass concatenates the gradients once, whereas the gradients of slices are padded to the full length and
-// added.
+// Splits the tokens (batch, length, ...) into consecutive spans. A split operation is used instead of slices for its
+// faster backward pass: it concatenates the gradients, whereas the gradient of each slice would be padded to the full
+// length and added.
 std::vector<TensorList> split_tokens(const TensorList& tokens, const std::vector<int64_t>& lengths) {
   std::vector<TensorList> out(lengths.size());
   for (const at::Tensor& x : tokens) {
@@ -133,7 +133,8 @@ at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, cons
   if (form.keep.defined()) y = y * form.keep;
   if (form.carry.defined()) y = y + form.carry * through(S, bias.b_S);
   at::Tensor overlap = at::matmul(x, u.transpose(-1, -2));
-  if (bias.b.defined()) overlap = overlap + 1;  // product of the constant inputs 1 that represent the bias
+  // The bias is a weight whose input is always 1, so it adds the product 1 * 1.
+  if (bias.b.defined()) overlap = overlap + 1;
   return y - at::matmul(form.steps * overlap, g);
 }
 

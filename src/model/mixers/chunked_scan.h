@@ -1,5 +1,5 @@
-// Sequential scan over the chunks of a sequence, for mixers in which the state after one chunk is the input of the
-// next.
+// Sequential scan over the chunks of a sequence, for mixers in which the computation of a chunk starts from the state
+// after the previous chunk.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,19 +9,19 @@
 
 namespace lazy {
 
-// A part of one chunk, or several consecutive whole chunks. Tokens are counted from the start of the sequence.
+// A part of one chunk, or several consecutive whole chunks. Token indices are relative to the start of the sequence.
 struct ChunkSpan {
   int64_t begin, length;
   int64_t offset;   // position of the span's first token within its chunk
   bool ends_chunk;  // the span's last token is the last token of a chunk
   bool starts_document;
-  int64_t chunks = 1;       // number of whole chunks in the span, if more than one
+  int64_t chunks = 1;       // number of whole chunks, if the span has more than one chunk
   bool needs_state = true;  // false: the state after the span is not used
 };
 
 // Splits a sequence at the ends of chunks and documents. `seen` is the number of tokens of an unfinished chunk that
-// were processed before. With cu_seqlens (documents + 1) every document starts a new chunk, and `seen` must be 0. Empty
-// documents have no span.
+// were processed in earlier calls. With cu_seqlens (documents + 1), every document starts a new chunk, and `seen` must
+// be 0. Empty documents have no span.
 std::vector<ChunkSpan> split_into_chunks(int64_t length, int64_t chunk, int64_t seen, const at::Tensor& cu_seqlens);
 
 // Merges consecutive whole chunks of a document into spans of at most `tokens` tokens. A span has at least one chunk.
@@ -31,16 +31,16 @@ using TensorList = std::vector<at::Tensor>;
 
 constexpr int64_t kTokensPerCheckpoint = 256;  // default number of tokens between two saved states
 
-// Computes the outputs (batch, heads, T, dim) of one span. `tokens` are the tensors of the span's tokens, (batch,
-// heads, T, ...) each; `shared` are the tensors shared by all spans. If needs_state is true, replaces `state` by the
-// state after the span. The autograd graph owns the function, so it must not capture references.
+// Computes the outputs (batch, heads, T, dim) of one span. `tokens` are the tensors of the span's tokens, each (batch,
+// heads, T, ...); `shared` are the tensors that all spans use. If needs_state is true, the function replaces `state` by
+// the state after the span. The autograd graph owns the function, so it must not capture references.
 using ChunkFunction =
     std::function<TensorList(const ChunkSpan&, const TensorList& tokens, const TensorList& shared, TensorList& state)>;
 
-// Runs `form` on the spans in order. tokens: (batch, length, heads, ...) each. Returns the outputs (batch, length,
-// heads, dim) and the last state, which is empty unless last_state is true. Memory is linear in the length: the inputs
-// and one state per tokens_per_checkpoint tokens are saved. The backward pass recomputes all other activations, unless
-// there was enough memory to keep them (keep_or_checkpoint).
+// Runs `form` on the spans in order. `tokens` has the shapes (batch, length, heads, ...). Returns the outputs (batch,
+// length, heads, dim) and the state after the last span; this state is empty unless last_state is true. Memory is
+// linear in the length: the inputs and one state per tokens_per_checkpoint tokens are saved. The backward pass
+// recomputes all other activations, unless there was enough memory to keep them (keep_or_checkpoint).
 std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, const TensorList& tokens,
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form,
@@ -48,17 +48,17 @@ std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
 
 // The chunkwise parallel form of weights that take one gradient step per token (the dual form of TTT, arXiv
 // 2407.04620). Within a chunk of T tokens, the weights at token t are W_t = keep_t W + carry_t S - sum_{s <= t}
-// steps_ts u_s^T g_s. W and S (..., in, out) are the weights and the momentum at the start of the chunk, and u_s^T g_s
-// is the gradient at token s.
+// steps_ts u_s^T g_s. Here, W and S (..., in, out) are the weights and the momentum at the start of the chunk. u_s^T
+// g_s is the gradient at token s, where u_s is the input and g_s the gradient of the loss with respect to the output.
 struct ChunkwiseUpdate {
   at::Tensor keep;   // (..., T, 1); undefined: 1
   at::Tensor carry;  // (..., T, 1); undefined: no momentum S
   at::Tensor steps;  // (..., T, T), lower triangular
 };
 
-// chunkwise_read() computes x_t W_t for every token t without materializing W_t: x (..., T, in), u (..., T, in), g
-// (..., T, out) -> (..., T, out). With `bias`, the bias is an additional last row of the weights whose input is always
-// 1: b is the bias of W and b_S the bias of S, (..., 1, out).
+// chunkwise_read() computes x_t W_t for every token t without materializing W_t. Shapes: x (..., T, in), u (..., T,
+// in), g (..., T, out) -> (..., T, out). With `bias`, the weights have one more row, the bias, whose input is always 1:
+// b is the bias of W and b_S the bias of S, each (..., 1, out).
 struct BiasTerms {
   at::Tensor b, b_S;
 };

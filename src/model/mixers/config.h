@@ -1,4 +1,5 @@
-// Configuration of mixers other than attention: [mixer] in TOML, validation, and their fields of config.json.
+// Configuration of mixers other than attention: the section [mixer] in TOML, its validation, and the fields of these
+// mixers in config.json.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -24,13 +25,13 @@ void refuse_attention_keys(Config& config, const ModelConfig& m);
 // Validates a model with a mixer other than attention. Throws an Error that names the invalid field.
 void check_mixer(const ModelConfig& m);
 
-// Reads FLA's `attn`: the attention layers of a hybrid model and their sizes.
+// Reads the field `attn` of flash-linear-attention (FLA): the attention layers of a hybrid model and their sizes.
 void read_hybrid(const config_json::Fields& fields, ModelConfig& m);
 void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out);
 // Reads the fields of Lazy Attention, at the top level of config.json or in `attn`.
 void read_lazy(const config_json::Fields& fields, ModelConfig& m);
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out);
-// The subset of these fields that a converted model has: normalizer, offset and distance bias.
+// Reads the subset of the Lazy Attention fields that a converted model has: normalizer, offset and distance bias.
 void read_elastic(const config_json::Fields& fields, ModelConfig& m);
 void write_elastic(const ModelConfig& m, nlohmann::ordered_json& out);
 

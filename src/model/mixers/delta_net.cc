@@ -30,8 +30,8 @@ class DeltaNetMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // SiLU of a projection, after the short convolution if there is one. `state` is the convolution's state, which is
-  // updated; it may be null.
+  // Returns SiLU of a projection, after the short convolution if there is one. `state` may be null; otherwise it is the
+  // state of the convolution, which is updated.
   at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
   at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), L2-normalized per head
 
@@ -60,7 +60,8 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
   if (decays_) rates.push_back(heads_);
   qkvg_ = Linear(c.hidden_size, rows, device);
   rates_ = Linear(c.hidden_size, rates,
-                  device);  // separate, because these few columns would misalign the rows of the other parts
+                  // A separate layer, because these few columns would misalign the rows of the remaining parts.
+                  device);
   output_ = Linear(value, {c.hidden_size}, device);
   NamedTensors made = {{"attn.b_proj.weight", rates_.parts()[0]}, {"attn.o_proj.weight", output_.parts()[0]}};
   if (decays_) made.emplace_back("attn.a_proj.weight", rates_.parts()[1]);
@@ -131,7 +132,7 @@ void infer_delta_net_sizes(ModelConfig& m) {
   if (x.value_dim == 0) x.value_dim = x.key_dim;
 }
 
-// Six heads with a total key width of 3/4 hidden_size, as the authors recommend.
+// The authors recommend six heads with a total key width of 3/4 hidden_size.
 void infer_gated_delta_net_sizes(ModelConfig& m) {
   MixerConfig& x = m.mixer;
   if (x.heads == 0) x.heads = 6;

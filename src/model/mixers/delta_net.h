@@ -1,5 +1,5 @@
-// DeltaNet (arXiv 2406.06484) and Gated DeltaNet (arXiv 2412.06464). Parameter names and config.json as in
-// flash-linear-attention.
+// DeltaNet (arXiv 2406.06484) and Gated DeltaNet (arXiv 2412.06464). Parameter names and the fields of config.json are
+// as in flash-linear-attention.
 #pragma once
 #include "model/mixers/registry.h"
 

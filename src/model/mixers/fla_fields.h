@@ -18,7 +18,7 @@ inline int64_t expanded(const config_json::Fields& fields, const char* name, dou
   return std::llround(size);
 }
 
-// Returns `expanded` divided by `heads`. Error if it is not divisible.
+// Returns expanded(fields, name, otherwise, base) / heads. Throws Error if the division leaves a remainder.
 inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base,
                              int64_t heads) {
   const int64_t size = expanded(fields, name, otherwise, base);
@@ -28,8 +28,9 @@ inline int64_t expanded_head(const config_json::Fields& fields, const char* name
   return size / heads;
 }
 
-// Reads the heads of Mamba2. `size` is the field name of the head size (default 64), and `width` is the field name of
-// the hidden size. Returns the inner width, which is `expand` times the hidden size.
+// Reads the fields of Mamba2 that describe the heads. `size` is the field name of the head size (default 64), and
+// `width` is the field name of the hidden size. Returns the inner width, which is the field `expand` times the hidden
+// size.
 inline int64_t read_inner_heads(const config_json::Fields& fields, const char* size, const char* width,
                                 ModelConfig& m) {
   MixerConfig& x = m.mixer;
@@ -43,7 +44,7 @@ inline int64_t read_inner_heads(const config_json::Fields& fields, const char* s
   return inner;
 }
 
-// A field that selects a method and for which only one value is supported.
+// Checks a field that selects a method and for which only the value `only` is supported.
 inline void require_value(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;
   fields.string({name}, found);
@@ -51,7 +52,7 @@ inline void require_value(const config_json::Fields& fields, const char* name, c
     fields.wrong(name, fmt::format("{} (other values are not supported by this decoder)", only).c_str(), found);
 }
 
-// An optional boolean that must be true if present.
+// Checks an optional boolean field, which must be true if it is present.
 inline void require_true(const config_json::Fields& fields, const char* name) {
   bool on = true;
   fields.boolean({name}, on);

@@ -21,7 +21,7 @@ void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& gene
 
 void init_dt_bias(at::Tensor& tensor, at::Generator& generator) {
   tensor.uniform_(std::log(1e-3), std::log(0.1), generator).exp_();
-  tensor.add_(tensor.neg().expm1().neg().log());  // inverse of softplus
+  tensor.add_(tensor.neg().expm1().neg().log());  // apply the inverse of softplus
 }
 
 at::Tensor output_norm(const at::Tensor& o, const at::Tensor& weight, double eps, const at::Tensor& gate) {

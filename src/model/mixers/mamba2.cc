@@ -43,7 +43,7 @@ class Mamba2Mixer final : public Mixer {
   ParameterTable table_;
 };
 
-constexpr int64_t kMamba2Chunk = 64;  // fastest on a CPU
+constexpr int64_t kMamba2Chunk = 64;  // the fastest chunk size on a CPU
 
 Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
     : heads_(c.mixer.heads),
@@ -54,7 +54,8 @@ Mamba2Mixer::Mamba2Mixer(const ModelConfig& c, int64_t, at::Device device)
       norm_eps_(c.norm.eps),
       step_min_(c.mixer.step_min),
       step_max_(c.mixer.step_max),
-      limits_step_(step_min_ > 0 || !std::isinf(step_max_)),  // the step size is always positive
+      // A lower limit of 0 has no effect, because the step size is always positive.
+      limits_step_(step_min_ > 0 || !std::isinf(step_max_)),
       input_(c.hidden_size, {mamba2_inner(c.mixer) + mamba2_convolved(c.mixer) + c.mixer.heads}, device),
       output_(mamba2_inner(c.mixer), {c.hidden_size}, device),
       table_(kMamba2.shapes(c),
@@ -69,7 +70,7 @@ bool Mamba2Mixer::init_parameter(const std::string& name, at::Tensor& tensor, co
   } else if (name == "mixer.D" || name == "mixer.norm.weight") {
     tensor.fill_(1);
   } else if (name == "mixer.out_proj.weight") {
-    // Scaled by the number of layers, because every layer adds to the residual stream.
+    // The bound decreases with the number of layers, because every layer adds to the residual stream.
     const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1) * c.num_layers));
     tensor.uniform_(-bound, bound, generator);
   } else {
@@ -108,8 +109,8 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
                                              .initial_state = state[0],
                                              .cu_seqlens = wave.cu_seqlens},
                                             chunk_);
-  // The backward pass recomputes the convolution, the gate and the norm, because their results would be half of the
-  // memory that a layer saves.
+  // The backward pass recomputes the convolution, the gate and the norm. Saving their results would double the memory
+  // that a layer saves.
   const auto convolve = [cu_seqlens = wave.cu_seqlens](const std::vector<at::Tensor>& t) {
     const recurrence::ConvolutionInputs again{
         .x = t[0], .weight = t[1], .bias = t[2], .state = t[3], .cu_seqlens = cu_seqlens};
@@ -172,7 +173,7 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  // The first name is the name in transformers.
+  // transformers uses the first of these names.
   fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);
   fields.interval("time_step_limit", x.step_min, x.step_max);
 }
@@ -185,13 +186,13 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["state_size"] = x.state_size;
   out["n_groups"] = x.groups;
   out["conv_kernel"] = x.conv_size;
-  // JSON has no infinity, and programs other than Python do not read Python's "Infinity".
+  // JSON has no infinity, and only Python reads the "Infinity" that Python writes.
   if (x.step_min > 0 || !std::isinf(x.step_max))
     out["time_step_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};
   out["use_conv_bias"] = true;
   out["use_bias"] = false;
   out["rmsnorm"] = true;
-  out["chunk_size"] = 256;  // chunk size in the kernels of other implementations; it affects only speed
+  out["chunk_size"] = 256;  // chunk size in the kernels of other implementations; the value affects only speed
   out["layer_norm_epsilon"] = m.norm.eps;
 }
 
@@ -202,7 +203,8 @@ const MixerKind kMamba2 = {.type = MixerType::mamba2,
                            .architecture = "Mamba2ForCausalLM",
                            .mlp = false,
                            .norm_eps = 1e-5,
-                           .keys = {"conv_size", "state_size", "groups", "gate"},  // gate accepts only one value
+                           // The key `gate` accepts only one value.
+                           .keys = {"conv_size", "state_size", "groups", "gate"},
                            .make = make_mixer_as<Mamba2Mixer>,
                            .infer_sizes = infer_mamba2_sizes,
                            .check = check_mamba2,

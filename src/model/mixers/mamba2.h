@@ -1,4 +1,4 @@
-// Mamba2 (SSD, arXiv 2405.21060). Parameter names and config.json as in flash-linear-attention.
+// Mamba2 (SSD, arXiv 2405.21060). Parameter names and the fields of config.json are as in flash-linear-attention.
 #pragma once
 #include "model/mixers/registry.h"
 

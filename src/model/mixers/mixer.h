@@ -1,4 +1,4 @@
-// The interface of a layer's token mixer: attention, or a recurrence over time.
+// The interface of a layer's token mixer, which is attention or a recurrence over time.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -33,20 +33,20 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  // True if forward() accepts an input with NormOutput::pending, that is, if it computes the preceding norm itself
-  // (model/blocks/norm.h).
+  // True if forward() accepts an input with NormOutput::pending, to which the preceding norm has not been applied yet.
+  // The mixer then computes this norm itself (model/blocks/norm.h).
   virtual bool computes_norm(const ForwardOptions&) const { return false; }
-  // x (batch, length, hidden_size) -> output of the same shape. If x.pending is true, the result includes the residual
-  // stream x.from. `layer` is the index for the cache and the hooks. If `stats` is not null, attention mixers write the
-  // attention statistics to it, (3, batch, heads, length); other mixers leave it undefined.
+  // Maps x (batch, length, hidden_size) to an output of the same shape. If x.pending is true, the result includes the
+  // residual stream x.from. `layer` is the index for the cache and the hooks. If `stats` is not null, attention mixers
+  // write the attention statistics (3, batch, heads, length) to it; other mixers leave it undefined.
   virtual at::Tensor forward(const NormOutput& x, int64_t layer, const ForwardOptions& options,
                              at::Tensor* stats) const = 0;
 
-  // fp32 tensors in checkpoint order, with names relative to the layer. Tensors that do not require a gradient are not
-  // trained.
+  // The fp32 parameters in checkpoint order, with names relative to the layer. Tensors that do not require a gradient
+  // are not trained.
   virtual NamedTensors parameters() const = 0;
 
-  // Linear layers that are the only readers of their parameters (see model/blocks/shard_hooks.h).
+  // The linear layers that alone read their parameters (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 
   // Initializes the parameter `name`, whose values are in `tensor`, fp32 on the CPU. Returns false to keep the current
@@ -54,15 +54,15 @@ class Mixer {
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
 
-  // From now on, keys and values are rounded to the precision of a quantized cache. Returns false if the mixer has no
-  // keys and values.
+  // After this call, keys and values are rounded to the precision of a quantized cache. Returns false if the mixer has
+  // no keys and values.
   virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
   // Fills the mixer's fields of `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that
   // kernel does not support this mixer.
   virtual bool describe(ops::FusedDecodeLayer&, const ForwardOptions&) const { return false; }
 
-  // The attention terms and projections of the layer; nullopt for mixers other than attention.
+  // The attention terms and projections of the layer, or nullopt for mixers other than attention.
   virtual std::optional<ops::AttentionTerms> attention_terms() const { return std::nullopt; }
   virtual std::optional<AttentionProjections> attention_projections() const { return std::nullopt; }
 };
@@ -76,12 +76,12 @@ std::unique_ptr<Mixer> make_mixer_as(const ModelConfig& config, int64_t layer, a
   return std::make_unique<T>(config, layer, device);
 }
 
-// A mixer's parameters by name, in the order of MixerKind::shapes.
+// A mixer's parameters by name. The order is the order of MixerKind::shapes.
 class ParameterTable {
  public:
   ParameterTable() = default;
-  // Uses the tensors of `made` (for example the parts of linear layers) and allocates zeros for all other tensors, in
-  // the order of `shapes`.
+  // Uses the tensors of `made` (for example the parts of linear layers). Allocates zeros for all other tensors of
+  // `shapes`. The table has the order of `shapes`.
   ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
 
   const NamedTensors& all() const { return all_; }
@@ -92,11 +92,12 @@ class ParameterTable {
   NamedTensors all_;
 };
 
-// The layer's tensors in cache.states; empty before the first token. They must be replaced and not modified in place.
+// The layer's tensors in cache.states. The list is empty before the first token. The tensors must be replaced, not
+// modified in place.
 std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer);
 
-// The recurrent state of one layer, which consists of `count` tensors. They are undefined before the first token and
-// without a cache.
+// The recurrent state of one layer, which consists of `count` tensors. The tensors are undefined before the first token
+// and without a cache.
 class RecurrentState {
  public:
   RecurrentState(const ForwardOptions& options, int64_t layer, size_t count);

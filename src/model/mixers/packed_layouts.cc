@@ -7,7 +7,7 @@
 namespace lazy {
 namespace {
 
-// The offset of each document, followed by the total number of tokens.
+// Returns the offset of each document, followed by the total number of tokens.
 std::vector<int64_t> begins_of(const at::Tensor& cu_seqlens) {
   const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
   return {host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel()};

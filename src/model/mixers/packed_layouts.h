@@ -21,9 +21,9 @@ struct DocumentBatches {
 // Lengths are padded to multiples of `chunk`. cu_seqlens: (documents + 1). Empty documents are not in any batch.
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device);
 
-// x (1, tokens, ...) -> (documents, length, ...).
+// Converts x (1, tokens, ...) to (documents, length, ...).
 at::Tensor batch_document_tokens(const at::Tensor& x, const DocumentBatch& batch);
-// Returns the outputs of all batches, (documents, length, ...) each, in the packed layout (1, tokens, ...).
+// Converts the outputs of all batches, each (documents, length, ...), to the packed layout (1, tokens, ...).
 at::Tensor unbatch_documents(const std::vector<at::Tensor>& answers, const DocumentBatches& documents);
 
 // The layout [prefix | document] for every document.
@@ -38,9 +38,9 @@ struct PackedLayouts {
   std::map<int64_t, PrefixedDocuments> prefixed;  // key: prefix length
 };
 
-// document_batches(packed.cu_seqlens_q, ...). The result is cached in `packed`.
+// Returns document_batches(packed.cu_seqlens_q, ...). The result is cached in `packed`.
 const DocumentBatches& batches_of(const PackedSequences& packed, int64_t chunk, at::Device device);
-// The layout with `count` prefix tokens per document. The result is cached in `packed`.
+// Returns the layout with `count` prefix tokens per document. The result is cached in `packed`.
 const PrefixedDocuments& with_prefix(const PackedSequences& packed, int64_t count, at::Device device);
 
 }  // namespace lazy

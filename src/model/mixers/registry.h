@@ -20,7 +20,7 @@ class Fields;
 }
 
 struct MixerKind {
-  MixerType type = MixerType::attention;  // its name is the value of `kind` in [model]
+  MixerType type = MixerType::attention;  // the name of this type is the value of `kind` in [model]
   std::string model_type;                 // value of model_type in config.json
   std::string architecture;               // value of `architectures` in config.json
   double hidden_ratio = 4;                // default hidden_ratio of the MLP
@@ -29,7 +29,7 @@ struct MixerKind {
   bool rope = false;                      // applies RoPE with base rope_theta to queries and keys
   double norm_eps = 1e-6;
   std::vector<const char*> keys;  // keys of [mixer] in addition to heads, key_dim, value_dim and chunk
-  MixerConfig defaults;           // defaults of [mixer]; sizes of 0 are inferred from hidden_size
+  MixerConfig defaults;           // defaults of [mixer]; sizes that are 0 are inferred from hidden_size
   // Creates the mixer of one layer.
   std::unique_ptr<Mixer> (*make)(const ModelConfig&, int64_t layer, c10::Device);
   // Infers the sizes that are 0 from hidden_size.
@@ -46,15 +46,15 @@ struct MixerKind {
 const std::vector<const MixerKind*>& mixer_kinds();
 const MixerKind* find_mixer(const std::string& name);       // by name; null for unknown names and for "attention"
 const MixerKind* find_mixer_type(const std::string& type);  // by model_type; null for unknown values
-// Sets the mixer of `config` and its default sizes.
+// Sets the mixer of `config` and the default sizes of this mixer.
 void use_mixer(ModelConfig& config, const MixerKind& kind);
-// Infers the mixer's sizes that are 0. Throws an Error if a size or hidden_size is out of range.
+// Infers those sizes of the mixer that are 0. Throws an Error if a size or hidden_size is out of range.
 void infer_mixer_sizes(ModelConfig& config);
 // Returns hidden_size * above / (below * heads), the default of key_dim. Throws an Error if the division leaves a
 // remainder.
 int64_t even_key_dim(const ModelConfig& config, int64_t above = 1, int64_t below = 1);
-// Infer and check the sizes of mixers whose heads divide hidden_size and whose values have the same size as keys (TTT,
-// Titans). The default head size is 64.
+// Infer and check the sizes of mixers whose number of heads divides hidden_size and whose values have the same size as
+// their keys (TTT, Titans). The default head size is 64.
 void infer_square_heads_sizes(ModelConfig& config);
 void check_square_heads(const ModelConfig& config);
 const MixerKind& mixer_kind(const ModelConfig& config);  // the mixer must not be attention

@@ -1,4 +1,5 @@
-// RetNet (multi-scale retention, arXiv 2307.08621). Parameter names and config.json as in flash-linear-attention.
+// RetNet (multi-scale retention, arXiv 2307.08621). Parameter names and the fields of config.json are as in
+// flash-linear-attention.
 #pragma once
 #include "model/mixers/registry.h"
 

@@ -13,8 +13,8 @@
 namespace lazy {
 namespace {
 
-// Number of queries that share one matrix of scores. The matrix has recent + kBlock columns, while each query needs
-// recent + 1 of them.
+// Number of queries that share one matrix of scores. The matrix has recent + kBlock columns, of which each query needs
+// recent + 1.
 constexpr int64_t kBlock = 128;
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
@@ -26,7 +26,8 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
                     .positions = positions});
 }
 
-// Attention for sequences from which no token has been dropped: positions in the cache equal positions in the text.
+// Attention for sequences whose tokens are all still in the cache, so that positions in the cache equal positions in
+// the text.
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
   const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
@@ -36,21 +37,22 @@ at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::
   return std::get<0>(ops::decode(q, rotated, v, lengths, in.distance_bias, in.tau, in.attention));
 }
 
-// Computes one weight matrix per block of queries, over the sinks and the union of the recent tokens of all queries in
-// the block.
+// Computes one weight matrix per block of queries. Its columns are the sink tokens (the first tokens of the text, which
+// the cache always retains) and the recent tokens of all queries in the block.
 class BlockedForm {
  public:
   BlockedForm(const StreamingInputs& in, const StreamingCache& cache) : in_(in), cache_(cache) {
     const auto whole = at::TensorOptions().dtype(at::kLong).device(in.q.device());
     const at::Tensor row = at::arange(kBlock, whole).unsqueeze(1);
-    // The distance to a sink is its distance within the full cache. The distance to a recent token is the distance in
-    // the text.
+    // The distance to a sink token is its distance within a full cache. The distance to a recent token is the distance
+    // in the text.
     const at::Tensor to_sinks = (cache.size() - at::arange(cache.sinks, whole)).expand({kBlock, cache.sinks});
     const at::Tensor to_recent = row + cache.recent - at::arange(cache.recent + kBlock, whole);
     const at::Tensor distance = at::cat({to_sinks, to_recent}, 1);
     visible_ = at::cat({at::ones_like(to_sinks, at::kBool), to_recent.ge(0) & to_recent.le(cache.recent)}, 1);
     if (in.attention.window > 0) visible_ = visible_ & distance.lt(in.attention.window);
-    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);  // equal for all queries
+    // All queries see the same number of keys.
+    count_ = at::scalar_tensor(visible_.select(0, 0).sum().item<double>(), at::kDouble);
     added_ = at::zeros({1, kBlock, distance.size(1)}, whole.dtype(at::kFloat));
     if (in.distance_bias.defined()) {
       const int64_t width = in.distance_bias.size(1);
@@ -65,7 +67,7 @@ class BlockedForm {
     return normalizer == "softmax" || normalizer == "elastic" || normalizer == "sigmoid";
   }
 
-  // Computes the queries starting with token `first` of k; `first` must exceed the size of the cache.
+  // Computes the queries from token `first` of k on; `first` must exceed the size of the cache.
   at::Tensor run(const at::Tensor& q_BLHD, int64_t first) const {
     const int64_t length = q_BLHD.size(1);
     const auto whole = at::TensorOptions().dtype(at::kLong).device(q_BLHD.device());
@@ -106,13 +108,13 @@ class BlockedForm {
 
   const StreamingInputs& in_;
   StreamingCache cache_;
-  // visible_: (kBlock, sinks + recent + kBlock). added_: (1 or heads, kBlock, sinks + recent + kBlock), the distance
-  // bias, and -infinity for keys that are not visible.
+  // visible_ has the shape (kBlock, sinks + recent + kBlock). added_ has the shape (1 or heads, kBlock, sinks + recent
+  // + kBlock); it contains the distance bias, or -infinity for keys that are not visible.
   at::Tensor visible_, added_;
   at::Tensor count_;  // number of visible keys of each query, a scalar
 };
 
-// The reference computation: each token attends to the keys that are in its cache.
+// The reference computation, one token at a time: each token attends to the keys that are in the cache at this token.
 at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, const at::Tensor& q_BLHD, int64_t first) {
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < q_BLHD.size(1); ++t) {
@@ -145,8 +147,8 @@ at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& 
 
 namespace {
 
-// The total weight that the queries of each key-value head give to its keys: (batch, heads, queries, keys) -> (batch,
-// keys, kv_heads).
+// Returns the total weight that the queries give to each key, per key-value head. Input (batch, heads, queries, keys),
+// output (batch, keys, kv_heads).
 at::Tensor received_from(const at::Tensor& w_BHLK, int64_t kv_heads) {
   return w_BHLK.abs().unflatten(1, {kv_heads, -1}).sum({2, 3}).transpose(1, 2);
 }
@@ -169,7 +171,7 @@ at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const S
   if (!sums.defined()) sums = at::zeros({k.size(0), 0, kv_heads}, k.options().dtype(at::kFloat));
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < length;) {
-    // Tokens that fit into the cache are processed at once, later tokens one at a time.
+    // Tokens that fit into the cache are processed together, later tokens one at a time.
     const int64_t rows = std::min(length - t, std::max<int64_t>(1, cache.size() - k.size(1)));
     k = at::cat({k, all_k.narrow(1, before + t, rows)}, 1);
     v = at::cat({v, all_v.narrow(1, before + t, rows)}, 1);

@@ -14,21 +14,22 @@ struct StreamingInputs {
   // (batch, kept + length, kv_heads, head_dim), before RoPE: the cached tokens, followed by the new tokens.
   at::Tensor k, v;
   at::Tensor distance_bias, tau;
-  ops::AttentionOptions attention;  // uses normalizer, offset and window; statistics are not supported
+  ops::AttentionOptions attention;  // only normalizer, offset and window are used; statistics are not supported
   Rope rope;
 };
 
-// Returns the output of each new token, (batch, length, heads, head_dim). It is defined as if tokens arrived one at a
-// time and the cache was truncated after each token. A single token is computed in this way. Several tokens are
-// computed in blocks, because the contents of the cache at each token are known in advance.
+// Returns the output of each new token, (batch, length, heads, head_dim). The result is defined as if tokens arrived
+// one at a time and the cache was truncated after each token. A single token is computed exactly so. Several tokens are
+// computed in blocks, which is possible because the contents of the cache at each token are known in advance.
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache);
 
-// The same for caches with StreamingCache::heavy > 0. `received` (batch, kept, kv_heads): the total attention weight
-// that each cached token has received; undefined for an empty cache. On return, k, v and `received` contain the tokens
-// that the cache retains after the last token.
+// Does the same as streaming_attention for caches with StreamingCache::heavy > 0, which retain the tokens that have
+// received the most attention. `received` (batch, kept, kv_heads) is the total attention weight that each cached token
+// has received; it is undefined for an empty cache. On return, k, v and `received` contain the tokens that the cache
+// retains after the last token.
 at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const StreamingCache& cache);
 
-// Selects the tokens of (batch, tokens, ...) that the cache retains.
+// Selects from `tokens` (batch, tokens, ...) the tokens that the cache retains.
 at::Tensor apply_streaming_window(const at::Tensor& tokens, const StreamingCache& cache);
 
 }  // namespace lazy

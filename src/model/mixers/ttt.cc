@@ -121,7 +121,7 @@ at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOp
   return output_.forward(y)[0];
 }
 
-// The fixed inner learning rate of the paper: 1 for the linear model, 0.1 for the MLP.
+// The fixed inner learning rate in the paper: 1 for the linear model, 0.1 for the MLP.
 double base_rate(const ModelConfig& m) { return m.mixer.type == MixerType::ttt_mlp ? 0.1 : 1; }
 
 void infer_ttt_sizes(ModelConfig& m) {

@@ -1,4 +1,4 @@
-// TTT-Linear and TTT-MLP (arXiv 2407.04620). Parameter names and config.json as in ttt-lm-pytorch.
+// TTT-Linear and TTT-MLP (arXiv 2407.04620). Parameter names and the fields of config.json are as in ttt-lm-pytorch.
 #pragma once
 #include "model/mixers/registry.h"
 

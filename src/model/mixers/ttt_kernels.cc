@@ -77,7 +77,7 @@ class TttCall {
     return kept_.back().const_data_ptr<float>();
   }
   static float* write(const at::Tensor& x) { return x.mutable_data_ptr<float>(); }
-  // Passes x in its memory layout if its rows are 16-byte aligned, otherwise a contiguous copy.
+  // Passes x to the kernel in its memory layout if its rows are aligned to 16 bytes, otherwise as a contiguous copy.
   ops::TttTokens tokens(const at::Tensor& x) {
     const bool rows = x.stride(3) == 1 && std::ranges::all_of(x.strides().slice(0, 3), [&](int64_t stride) {
                         return stride * static_cast<int64_t>(x.element_size()) % 16 == 0;
@@ -101,10 +101,10 @@ class TttCall {
   TensorList kept_;
 };
 
-// Splits a span into parts between which the state is saved. For one-layer models, the whole span is one part: the
-// inner gradients and the state after it are small and are saved for the backward pass. For two-layer models, the
-// backward pass recomputes the activations of each part from the state before it, unless the ActivationBudget of the
-// pass has enough memory to keep them.
+// Splits a span into parts and saves the state between them. For one-layer models, the whole span is one part: the
+// inner gradients and the state after the part are small and are saved for the backward pass. For two-layer models, the
+// backward pass recomputes the activations of each part from the state before the part, unless the ActivationBudget of
+// the pass has enough memory to keep the activations.
 struct SequenceParts {
   int64_t length, most;
 
@@ -168,7 +168,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     variable_list saved = all;
     at::Tensor g;
     TttWeights state = s.start;
-    variable_list kept;  // activations of the first parts, as many as fit into the budget
+    variable_list kept;  // activations of the first parts, of as many as fit into the budget
     ActivationBudget* budget = one_layer ? nullptr : ActivationBudget::current();
     for (int64_t n = 0; n < parts.count(); ++n) {
       const MiniBatchSpan part = parts(s, n, state);
@@ -258,7 +258,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const auto by_head = [&](const at::Tensor& x) { return x.view({-1, s.q.size(2), kDim}).sum(0); };
     variable_list out = {d_q, d_k, d_v, d_rate, d_scale.view({-1, kTokens}).sum(0), by_head(d_weight), by_head(d_bias)};
     out.insert(out.end(), d_state.begin(), d_state.end());
-    out.emplace_back();  // no gradient for last_state
+    out.emplace_back();  // last_state has no gradient
     return out;
   }
 };

@@ -37,7 +37,7 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
-// Same result as ttt_piece, for whole mini-batches that start at the beginning of a mini-batch.
+// Same result as ttt_piece. The span must consist of whole mini-batches and start at the beginning of a mini-batch.
 at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared,
                             TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -69,7 +69,7 @@ at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, co
   return tokens[0] + norm.forward(fast_weights::from_chunks(result.out, B));
 }
 
-// tokens: q, k, v (B, H, T, D), rate (B, H, T); shared: position_scale, norm_weight, norm_bias.
+// tokens: q, k, v (B, H, T, D) and rate (B, H, T). shared: position_scale, norm_weight, norm_bias.
 at::Tensor ttt_piece(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
   TttState s = ttt_state(state, piece.offset);
@@ -130,7 +130,7 @@ std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState stat
   return {outs[0], state};
 }
 
-// Computes whole mini-batches with kernels, and the tokens before and after them with batched products.
+// Computes whole mini-batches with kernels, and the tokens before and after them with batched matrix products.
 std::tuple<at::Tensor, TttState> ttt_by_kernels(const ops::FastWeightsKernels& kernels, const TttInputs& in,
                                                 TttState state) {
   const int64_t length = in.q.size(1), chunk = in.position_scale.size(0);
@@ -193,7 +193,8 @@ at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const Document
     TttInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = batch_document_tokens(*x, batch);
-    part.rate = part.rate * batch.real.unsqueeze(-1);  // padding contributes no update
+    // A learning rate of zero, so that padding does not update the weights.
+    part.rate = part.rate * batch.real.unsqueeze(-1);
     out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))));
   }
   return unbatch_documents(out, documents);

@@ -1,4 +1,4 @@
-// The test-time training recurrence (TTT, arXiv 2407.04620). The hidden state of each head is a small model. It is
+// The test-time training recurrence (TTT, arXiv 2407.04620). The hidden state of each head is a small model f. It is
 // updated by one gradient step per mini-batch of tokens, with the loss 1/2 |f(k) - (v - k)|^2, and is evaluated at q.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -23,37 +23,39 @@ struct TttInputs {
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) for the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not updated online
   bool rounded = false;               // see FastWeights::rounded
-  bool last_state = true;             // false: the returned state is not the state after the last token
+  bool last_state = true;             // if false, the returned state is not the state after the last token
 };
 
 // The recurrent state. Its size does not depend on the length.
 struct TttState {
   TttWeights start;            // weights at the start of the current mini-batch
   TttWeights sums;             // sum of rate_s times the gradient at token s, over the tokens of the mini-batch so far
-  int64_t chunk_position = 0;  // number of tokens of the current mini-batch seen so far
+  int64_t chunk_position = 0;  // number of tokens of the current mini-batch that were processed so far
 };
 
 constexpr double kTttNormEps = 1e-6;
 
-// The state before the first token. weights: (heads, in, out) and (heads, 1, out), without the batch dimension.
+// Returns the state before the first token. `weights` has the shapes (heads, in, out) and (heads, 1, out), without the
+// batch dimension.
 TttState initial_ttt_state(const TttWeights& weights, int64_t batch);
 
 // tensors() flattens a state to a list (W and b of every layer of `start`, then of `sums`); ttt_state() is the inverse.
 std::vector<at::Tensor> tensors(const TttState& state);
 TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
-// Returns q + f_t(q), (batch, length, heads, dim), and the state after the last token. G_s is the gradient of
-// 1/2 |f(k_s) - (v_s - k_s)|^2 at the weights at the start of the mini-batch. The weights at its t-th token are
+// Returns q + f_t(q), (batch, length, heads, dim), and the state after the last token. Let G_s be the gradient of 1/2
+// |f(k_s) - (v_s - k_s)|^2 at the weights at the start of the mini-batch. The weights at the t-th token of the
+// mini-batch are
 //   start - position_scale_t * sum_{s <= t} rate_s G_s.
-// cu_seqlens (documents + 1), optional: each document starts from `state`, which must be an initial state and is
-// returned unchanged. Inputs and state have the same dtype, float64 or fp32. Exception: q, k and v may be bf16. Then
-// kernels compute in bf16 (see ops/ttt_problem.h), and all other operations are in fp32.
+// cu_seqlens (documents + 1) is optional: each document then starts from `state`, which must be an initial state and is
+// returned unchanged. Inputs and state have the same dtype, float64 or fp32. Exception: q, k and v may be bf16; kernels
+// then compute in bf16 (see ops/ttt_problem.h), and all other operations are in fp32.
 //
 // Uses the dual form per mini-batch, which does not materialize per-token weights. Differentiable through the inner
 // steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
-// Returns only the outputs, for packed documents in batches of whole mini-batches.
+// Returns only the outputs, for packed documents that are processed in batches of whole mini-batches.
 at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
 
 }  // namespace lazy

@@ -1,6 +1,7 @@
-// Cross-entropy kernels: one block per row of logits. The first pass computes the maximum and the sum of exponentials.
-// The second pass overwrites the row with its gradient; most of its reads hit the cache. If the gradient is required, a
-// row of up to 32768 logits is read only once: one part stays in registers, the rest in shared memory.
+// Cross-entropy kernels with one block per row of logits. The first pass computes the maximum and the sum of
+// exponentials. The second pass overwrites the row with its gradient; most of its reads hit the cache. If the gradient
+// is required and the row has at most 32768 logits, the row is read only once: one part of it stays in registers, the
+// rest in shared memory.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
@@ -10,7 +11,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kHeld = 4;  // number of float4 vectors that a thread loads at once
+constexpr int kHeld = 4;  // number of float4 vectors that a thread has in flight
 constexpr int kStep = 4 * kHeld * kThreads;
 
 // Number of threads of a block of kept_rows_kernel, and size of the part of a row that each thread stores: kInRegisters
@@ -20,7 +21,7 @@ constexpr int kKeepingThreads = 512, kInRegisters = 6, kInShared = 10;
 constexpr int kMaxKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
 constexpr int kKeptBytes = 16 * kInShared * kKeepingThreads;
 
-// Running maximum of the logits, and the sum of exp(x - largest).
+// Running maximum of the logits, and the sum of exp(x - largest) over the logits x.
 struct Sum {
   float largest = -INFINITY, sum = 0;
 };
@@ -38,7 +39,7 @@ __device__ Sum merged_by_warp(Sum mine) {
   return mine;
 }
 
-// Merges the sums of all threads of the block; every thread receives the result.
+// Merges the sums of all threads of the block and returns the result to every thread.
 __device__ Sum merged_by_block(Sum mine) {
   __shared__ Sum room[32];
   mine = merged_by_warp(mine);
@@ -56,7 +57,8 @@ __device__ float4 logits_at(const float* row, int index, int vocabulary) {
                      index + 2 < vocabulary ? row[index + 2] : -INFINITY, -INFINITY);
 }
 
-// Computes the sum over the row; every thread of the block receives it. A NaN in the row makes the sum NaN.
+// Computes the maximum and the sum of exponentials of the row, and returns them to every thread of the block. A NaN in
+// the row makes the sum NaN.
 __device__ Sum sum_of(const float* row, int vocabulary) {
   Sum mine;
   for (int first = 4 * threadIdx.x; first < vocabulary; first += kStep) {
@@ -86,8 +88,8 @@ __device__ void store_four(T* to, float4 x) {
   }
 }
 
-// Stores four elements of the gradient, starting at `index`, and subtracts `whole` at the label. The last vector may
-// also write up to three elements of the padding between rows.
+// Stores four elements of the gradient, starting at `index`. At the label, `whole` is subtracted. The last vector of a
+// row may also write up to three elements of the padding between rows.
 template <typename T>
 __device__ void store_gradient(T* to, int index, float4 d, int label, float whole) {
   if (index <= label && label < index + 4) {
@@ -99,9 +101,9 @@ __device__ void store_gradient(T* to, int index, float4 d, int label, float whol
   store_four<T>(to + index, d);
 }
 
-// Writes scale * exp(logit - largest), minus `whole` at the label. A 16-bit gradient is written over the first half of
-// the row's fp32 logits. This is safe: the gradients of one loop step are written only after all threads have read the
-// logits of this step, and they end before the logits of the next step.
+// Writes the gradient scale * exp(logit - largest), minus `whole` at the label. A 16-bit gradient overwrites the first
+// half of the row's fp32 logits. This is safe because each loop step writes its gradients only after all threads have
+// read the logits of this step, and these gradients end before the logits of the next step.
 template <typename T>
 __device__ void write_gradient(float* row, int vocabulary, int label, float largest, float scale, float whole) {
   T* out = reinterpret_cast<T*>(row);
@@ -158,8 +160,8 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   }
 }
 
-// Variant of the previous kernel for rows whose gradient is required and that fit in registers and shared memory. Each
-// logit x is replaced by exp(x - base), where base is the largest logit of the thread.
+// Variant of the kernel for rows that fit in registers and shared memory and whose gradient is required. Each logit x
+// is replaced by exp(x - base), where base is the largest logit that the thread has loaded.
 template <typename T>
 __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const CrossEntropy a) {
   extern __shared__ float4 shared[];
@@ -197,7 +199,7 @@ __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const Cro
   for (int k = 0; k < kInRegisters; ++k) x[k] = exponentials(x[k]);
 #pragma unroll 2
   for (int k = 0; k < kInShared; ++k) shared[index(k) / 4] = exponentials(shared[index(k) / 4]);
-  // Contains a barrier, so all threads have read the row before it is overwritten.
+  // merged_by_block contains a barrier, so all threads have read the row before it is overwritten.
   const Sum all = merged_by_block(mine);
   report(a, token, target, all);
   const float scale = valid ? a.gradient_scale / all.sum * expf(base - all.largest) : NAN;

@@ -1,5 +1,5 @@
-// Checks the cumulative lengths of packed documents on the GPU, for calls that are captured in a CUDA graph: the host
-// cannot read the lengths during the capture, and they may differ in each replay.
+// Checks the cumulative lengths of packed documents on the GPU. This is for calls that are captured in a CUDA graph:
+// the host cannot read the lengths during the capture, and the lengths may differ in each replay.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -14,7 +14,8 @@ struct CumulativeLengths {
   bool of_keys = false;  // name in the message: cu_seqlens_k if true, otherwise cu_seqlens_q
 };
 
-// Launches a kernel that prints a message and traps unless the lengths are nondecreasing from 0 to `tokens`.
+// Launches a kernel that checks that the lengths are nondecreasing, begin with 0 and end with `tokens`. If they are
+// not, the kernel prints a message and traps.
 void check_cumulative_lengths(const CumulativeLengths& lengths, cudaStream_t stream);
 
 }  // namespace lazy::ops::cuda

@@ -1,15 +1,17 @@
-// Shared code of the fast-weights kernels: tiles in shared memory, matrix products of a block, GELU, sums over rows.
+// Shared code of the fast-weights kernels: tiles in shared memory, matrix products of a block, GELU, and sums over
+// rows.
 //
 // A tile has rows of 64 fp32 numbers. Wider matrices are processed in slices of 64 columns or rows of their hidden
 // dimension. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
 // cache.
 //
-// Names. k and q are the keys and queries of a chunk. The model is updated with its values "at k" (its input is k) and
-// read "at q" (its input is q). For a layer, g is the inner gradient: the gradient of the inner loss with respect to
-// the layer's output at k. The overlap of a layer is the matrix of inner products of its inputs at q and its inputs at
-// k. The elementwise product overlap * steps, multiplied by g, is the effect of the updates within the chunk on the
-// outputs of the layer. With two layers, z and x are the first layer's outputs at k and at q, u is the last layer's
-// input at k, and t is the gradient of the inner loss with respect to u. ops/fast_weights_problem.h defines the shapes.
+// Names. k and q are the keys and queries of a chunk. The fast-weights model, which has one or two layers, is updated
+// with its values "at k" (its input is k) and is read "at q" (its input is q). For a layer, g is the inner gradient:
+// the gradient of the inner loss with respect to the layer's output at k. The overlap of a layer is the matrix of inner
+// products of its inputs at q and its inputs at k. The elementwise product overlap * steps, multiplied by g, is the
+// effect of the updates within the chunk on the outputs of the layer. With two layers, z and x are the first layer's
+// outputs at k and at q, u is the last layer's input at k, and t is the gradient of the inner loss with respect to u.
+// ops/fast_weights_problem.h defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"
@@ -21,16 +23,16 @@ namespace lazy::ops::cuda::learning {
 namespace tensor_core = lazy::kernels::cuda;
 
 constexpr int kDim = 64;
-constexpr int kStep = kDim + 4;  // row stride: the lanes of a fragment read different banks
+constexpr int kStep = kDim + 4;  // row stride of a tile; with this value, the lanes of a fragment read different banks
 constexpr int kWeights = kDim * kStep;
 template <int T>
 constexpr int kTokens = T* kStep;
 
-// Computed with unsigned numbers, which needs fewer instructions than signed division.
+// Index of the calling thread's warp. The division uses unsigned numbers, because it then needs fewer instructions.
 __device__ inline int warp() { return static_cast<int>(static_cast<unsigned>(thread()) / 32); }
 __device__ inline int lane() { return static_cast<int>(static_cast<unsigned>(thread()) % 32); }
 
-// Starts the asynchronous copy of ROWS rows whose distance is `step` elements.
+// Starts the asynchronous copy of ROWS rows. The distance between consecutive rows is `step` elements.
 template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
 __device__ void fetch(float* tile, const float* from, int step) {
   constexpr unsigned kPieces = ROWS * COLUMNS / 4;
@@ -51,7 +53,7 @@ __device__ void store(float* to, const float* tile) {
     *reinterpret_cast<float4*>(to + 4 * n) = *reinterpret_cast<const float4*>(tile + row * STEP + column);
   }
 }
-// Waits until all asynchronous copies of the block are complete. Includes a block barrier.
+// Waits until all asynchronous copies of the block are complete. Contains a block barrier.
 __device__ inline void arrive() {
   tensor_core::copies_commit();
   tensor_core::copies_wait<0>();
@@ -91,7 +93,7 @@ template <typename Factor>
 __device__ Negative<Factor> minus(const Factor& factor) {
   return {factor};
 }
-// Operand whose elements were already rounded to TF32 when they were stored. The product does not round them again.
+// Operand whose elements were already rounded to TF32 when they were stored, so that the product does not round them.
 using ops::cuda::tf32;
 __device__ inline uint32_t tf32(uint32_t x) { return x; }
 __device__ inline uint32_t bits(float x) { return __float_as_uint(x); }
@@ -107,7 +109,8 @@ __device__ Rounded<Factor> rounded(const Factor& factor) {
 }
 
 // The part of an M x N matrix that a warp holds in registers: 16 rows and kTiles * 8 columns. With PARTS > 1, the warps
-// form PARTS groups. Each group computes a partial sum of the whole matrix, and the caller adds the partial sums.
+// form PARTS groups. Each group then computes a partial sum of the whole matrix, and the caller must add the partial
+// sums.
 template <int WARPS, int M, int N, int PARTS = 1>
 struct Share {
   static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / PARTS / kRowGroups;
@@ -134,7 +137,7 @@ struct Share {
     }
   }
 
-  // sums[group][row] += by * (sum of function(row, column, x, y) over the columns of the warp).
+  // Computes sums[group][row] += by * (sum of function(row, column, x, y) over the columns that the warp holds).
   template <typename Function>
   __device__ void add_rows(float* sums, const Function& function, float by = 1) {
     if (idle()) return;
@@ -156,7 +159,7 @@ struct Share {
   }
 };
 
-// to += left * right, with K inner indices. left(row, k) and right(k, column) return the elements.
+// Computes to += left * right with K inner indices. left(row, k) and right(k, column) must return the elements.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
 __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
   using To = Share<WARPS, M, N, PARTS>;
@@ -183,7 +186,7 @@ __device__ inline void set_rounded_pair(float* at, float x, float y) {
   *reinterpret_cast<float2*>(at) = rounded_pair(x, y);
 }
 
-// Calls function(c, n, e) for every element of a share.
+// Calls function(c, n, e) for every element of a Share.
 template <typename To, typename Function>
 __device__ void elements(To& to, const Function& function) {
 #pragma unroll
@@ -205,7 +208,7 @@ template <typename To>
 __device__ void write(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
 }
-// Stores the share, rounded to TF32. Later products use it as an operand.
+// Stores a Share whose elements are rounded to TF32, because later products use it as an operand.
 template <typename To>
 __device__ void write_rounded(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, a, b); });
@@ -218,15 +221,16 @@ __device__ void add_to(To& share, float* to, int step) {
   });
 }
 
-// Operands that return two adjacent inner indices at a time. If they are adjacent in memory, this is one load.
+// Operands that return the elements of two adjacent inner indices in one call. If the elements are adjacent in memory,
+// this needs only one load.
 template <int STEP>
 struct PairsOf {
   const float* tile;
   __device__ float2 operator()(int i, int k) const { return pair(tile + i * STEP + k); }
 };
-// Right operands of a product with result type To. operator()(step, n) returns the inner indices of step 8 * step and
-// the n-th group of eight columns of the warp. The inner index is the column of the tile (PairColumns) or its row
-// (PairRows).
+// Right operands of a product with result type To. operator()(step, n) returns the elements of the inner indices of
+// step 8 * step and of the n-th group of eight columns of the warp. The inner index is the column of the tile
+// (PairColumns) or the row of the tile (PairRows).
 template <typename To, int STEP>
 struct PairColumns {
   const float* at;
@@ -243,7 +247,7 @@ struct PairRows {
     return make_float2(at[8 * step * STEP + 8 * n], at[(8 * step + 1) * STEP + 8 * n]);
   }
 };
-// A right operand in registers. Loads from global memory can complete while the block does other work.
+// A right operand in registers. It is loaded from global memory while the block does other work.
 template <typename To, int K>
 struct HeldOperand {
   float2 b[K / 8][To::kTiles];
@@ -271,7 +275,7 @@ constexpr bool kInRegisters<HeldOperand<To, K>> = true;
 template <typename To, int K>
 constexpr bool kInRegisters<Rounded<HeldOperand<To, K>>> = true;
 
-// to += left * right, with operands that return pairs of inner indices.
+// Computes to += left * right with operands that return the elements of pairs of inner indices.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
 __device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
   using To = Share<WARPS, M, N, PARTS>;
@@ -295,7 +299,7 @@ __device__ inline float warp_sum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
   return x;
 }
-// These functions reduce a row of which every lane has two elements.
+// These functions reduce a row of which every lane of the warp has two elements.
 __device__ inline float row_sum(float2 x) { return warp_sum(x.x + x.y); }
 __device__ inline float row_dot(float2 x, float2 y) { return warp_sum(x.x * y.x + x.y * y.y); }
 __device__ inline float row_mean(float2 x) { return row_sum(x) / kDim; }
@@ -304,8 +308,9 @@ __device__ float2 both(const Function& function, float2 a) {
   return make_float2(function(a.x), function(a.y));
 }
 
-// Returns the sum over the rows of a tile of steps[row] * g[row][column], in the column of the thread. Each load reads
-// four steps; with single loads from fixed addresses, the loads that nvcc merges would differ between builds.
+// Returns, for the thread's column, the sum over the rows of a tile of steps[row] * g[row][column]. Each load reads
+// four steps. With single loads from fixed addresses, nvcc would merge some of the loads, and its choice would differ
+// between builds.
 template <int T, int STEP>
 __device__ float stepped_sum(const float* steps, const float* g) {
   float sum = 0;
@@ -320,7 +325,7 @@ __device__ float stepped_sum(const float* steps, const float* g) {
   return sum;
 }
 
-// The sum of a column over the T rows of a tile. Thread i computes column i.
+// Returns the sum of column i over the T rows of a tile, where i is the index of the calling thread.
 template <int T, int STEP = kStep>
 __device__ float column_sum(const float* tile) {
   float sum = 0;
@@ -344,7 +349,7 @@ struct Gelu {
     }
     return 0.5f * (1 + erff(z * 0.7071067811865476f)) + z * density(z);
   }
-  // The second derivative.
+  // The second derivative of GELU.
   __device__ float bend(float z) const {
     if (tanh) {
       const float t = tanhf(kRoot * (z + kCube * z * z * z)), s = kRoot * (1 + 3 * kCube * z * z);
@@ -355,7 +360,7 @@ struct Gelu {
   __device__ static float density(float z) { return 0.3989422804014327f * expf(-0.5f * z * z); }
 };
 
-// A row of LayerNorm. Each lane has two elements of the row.
+// A row of LayerNorm. Each lane of the warp has two elements of the row.
 struct NormRow {
   float2 n;
   float rstd;
@@ -366,14 +371,15 @@ struct NormRow {
     rstd = 1 / sqrtf(row_dot(n, n) / kDim + 1e-6f);
     n = make_float2(n.x * rstd, n.y * rstd);
   }
-  // Backpropagates x through the norm: rstd (x - mean(x) - n mean(x n)) is the gradient with respect to its input.
+  // Backpropagates x through the norm: the gradient with respect to the norm's input is rstd (x - mean(x) - n mean(x
+  // n)), where n is the normalized row.
   __device__ float2 through(float2 x) const {
     const float mean = row_mean(x), along = row_dot(x, n) / kDim;
     return make_float2(rstd * (x.x - mean - n.x * along), rstd * (x.y - mean - n.y * along));
   }
 };
 
-// The inner loss of a row. Each lane has two elements of the row.
+// The inner loss of one row. Each lane of the warp has two elements of the row.
 struct InnerLoss {
   bool normalized;
   float2 weight{}, bias{};  // parameters of the norm
@@ -397,9 +403,9 @@ struct InnerLoss {
     const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
     return make_float2(factor * y.x, factor * y.y);
   }
-  // Backpropagates through gradient(). y is the saved value, g the inner gradient and d the outer gradient with respect
-  // to g. Returns the gradient with respect to y, sets d_target, and adds to the gradients of the weight and bias of
-  // the norm.
+  // Backpropagates through gradient(). y is the value that gradient() saved, g the inner gradient, and d the outer
+  // gradient with respect to g. Returns the outer gradient with respect to y, sets d_target, and adds to the gradients
+  // of the norm's weight and bias.
   __device__ float2 backward(float2 y, float2 target, float2 g, float2 d, float2& d_target, float2& d_weight,
                              float2& d_bias) const {
     if (!normalized) {
@@ -418,7 +424,7 @@ struct InnerLoss {
     const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
                 length = norm.rstd * row_dot(d, g) / kDim;
     // Gradient with respect to the normalized value n, through h and through the projection on n. The gradient through
-    // the factor rstd of g is added below (`length`).
+    // the factor rstd of g is added later (`length`).
     const float2 d_y =
         norm.through(each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
     d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
@@ -428,7 +434,7 @@ struct InnerLoss {
   }
 };
 
-// Offsets of the tensors of one chunk of a sequence and head. `slice` selects 64 columns of the first layer and 64 rows
+// Offsets of one chunk of a sequence and head in the tensors. `slice` selects 64 columns of the first layer and 64 rows
 // of the last layer.
 struct TokenIndex {
   int64_t index, H, T;
@@ -460,8 +466,8 @@ void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream
   check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
 }
 
-// Calls function(T, two layers, momentum) with integral constants for each shape that has kernels. TTT uses separate
-// kernels, except for models with two layers of an unusual hidden width.
+// Calls function(T, two layers, momentum) with integral constants for each shape that these kernels support. TTT has
+// separate kernels, except for models with two layers and an unusual hidden width.
 template <typename Function>
 void with_shape(const FastWeightsProblem& p, const Function& function) {
   if (!p.momentum) return function(std::integral_constant<int, 16>{}, std::true_type{}, std::false_type{});
@@ -476,7 +482,7 @@ void each_layer(const FastWeightsProblem& p, const Function& function) {
   if (p.first.W) function(numbers, p.first);
   function(numbers, p.last);
 }
-// Copies `from` (zeros if it is null) to a tensor that the kernels update in place.
+// Copies `from` to a tensor that the kernels update in place. If `from` is null, the tensor is filled with zeros.
 inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStream_t stream) {
   if (!to || to == from) return;
   const size_t bytes = static_cast<size_t>(numbers) * sizeof(float);
@@ -487,9 +493,9 @@ inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStr
 
 // Dynamic shared memory of the backward pass in bytes. The forward pass needs less.
 int backward_memory(bool momentum);
-// Bytes that the cluster kernels save for the backward pass: see kept_bytes in ops/fast_weights.h.
+// Number of bytes that the cluster kernels save for the backward pass; see kept_bytes in ops/fast_weights.h.
 int64_t kept_by_cluster(const FastWeightsProblem& p);
-// Launch the cluster kernels, which spread the state over a cluster of blocks. Return false if the kernels do not
+// Launch the cluster kernels, which distribute the state over a cluster of blocks. Return false if the kernels do not
 // support the shape or the GPU.
 bool forward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);
 bool backward_in_cluster(const FastWeightsProblem& p, cudaStream_t stream);

@@ -1,4 +1,4 @@
-// Fast weights on tensor cores. A block iterates over the chunks of one sequence and head. Products use TF32 inputs
+// Fast weights on tensor cores. Each block iterates over the chunks of one sequence and head. Products use TF32 inputs
 // with fp32 sums; all other arithmetic is fp32. The functions only launch work on the stream; they do not allocate
 // memory or synchronize. Results are bit-identical between runs. A failed launch throws std::runtime_error.
 #pragma once
@@ -12,7 +12,7 @@ namespace lazy::ops::cuda {
 // Whether kernels for this shape exist and the current GPU has enough shared memory for them.
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
 
-// See ops/fast_weights.h.
+// Number of bytes that the kernels save for the backward pass; see ops/fast_weights.h.
 int64_t fast_weights_kept_bytes(const FastWeightsProblem& shape);
 
 void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);
@@ -25,7 +25,7 @@ void memory_tokens_backward(const MemoryTokens& tokens, cudaStream_t stream);
 void memory_outputs(const MemoryOutputs& outputs, cudaStream_t stream);
 void memory_outputs_backward(const MemoryOutputs& outputs, cudaStream_t stream);
 
-// TTT with one layer (H is 0) or two layers of hidden width H.
+// Whether the kernels support TTT with one layer (H is 0) or with two layers of hidden width H.
 bool serves_ttt(int64_t H);
 void ttt_forward(const TttProblem& problem, cudaStream_t stream);
 void ttt_backward(const TttProblem& problem, cudaStream_t stream);

@@ -1,5 +1,5 @@
-// The backward pass of fast weights. A block iterates over the chunks of a sequence and head in reverse order and
-// backpropagates through the update, the outputs and the inner gradients of each chunk. Between the chunks, the
+// The backward pass of fast weights. A block iterates over the chunks of a sequence and head in reverse order. In each
+// chunk it backpropagates through the update of the state, the outputs and the inner gradients. Between the chunks, the
 // gradients with respect to the state are stored in d_W, d_b and d_S.
 #include "ops/cuda/fast_weights.cuh"
 
@@ -18,7 +18,7 @@ constexpr int kWarps = T == 16 ? 8 : 16;
 template <int T>
 constexpr int kBytes = BackwardLayout<T, kWarps<T>>::kBytes;
 
-// to -= x, with row i of x multiplied by factor[i].
+// Subtracts x from `to`, after row i of x is multiplied by factor[i].
 template <int WARPS, int M, int N>
 __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, const float* factor) {
 #pragma unroll
@@ -30,7 +30,7 @@ __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, co
 
 }  // namespace
 
-// TWO: two layers instead of one. Without momentum, the layers have biases.
+// TWO: the model has two layers, not one. MOMENTUM: the state has momentum and the layers have no biases.
 template <int T, bool TWO, bool MOMENTUM>
 __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     backward(const __grid_constant__ FastWeightsProblem p) {
@@ -42,14 +42,14 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
   float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // tiles of k, q and d_out
-  // Tile R: gradient of the last layer's overlap, later of the first layer's overlap. Tile P: product overlap * steps
-  // of the first layer.
+  // Tile R contains the gradient of the last layer's overlap, and later of the first layer's overlap. Tile P contains
+  // the product overlap * steps of the first layer. fast_weights.cuh defines these names.
   float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
   float *const steps = V + kWeights, *const momentum_steps = steps + T, *const read_keep = momentum_steps + T,
                *const read_carry = read_keep + T;
-  // Gradients of the factors of each token, with one partial sum per group of columns.
+  // Gradients of the factors of each token: one partial sum per group of columns.
   float* const sums = read_carry + T;
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * T, *const sum_keep = sums + 2 * kGroups * T,
                *const sum_carry = sums + 3 * kGroups * T;
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   if (p.norm_weight && threadIdx.x < kDim) {
     p.d_norm_weight[n * kDim + threadIdx.x] = p.d_norm_bias[n * kDim + threadIdx.x] = 0;
   }
-  const TokenIndex own{n, p.H, T};  // offsets in tensors with one entry per sequence and head, without a chunk axis
+  const TokenIndex own{n, p.H, T};  // offsets in tensors that have one entry per sequence and head and no chunk axis
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const TokenIndex at{chunk * p.N + n, p.H, T};
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     for (int i = threadIdx.x; i < 4 * kGroups * T; i += kThreads) sums[i] = 0;
 
-    // Backpropagate through the update of the last layer to its inner gradient g, and add the contribution of the
-    // outputs to d_g.
+    // Backpropagate through the update of the last layer to the layer's inner gradient g, and add the contribution of
+    // the outputs to d_g.
     Outputs d_g, d_k, d_q;
     {
       Outputs by, by_momentum;
@@ -136,9 +136,10 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
     }
 
-    // Backpropagates through one slice of the state of a layer. W and V contain the gradients with respect to the state
-    // after the chunk. d_W and d_S receive the gradients with respect to the state before the chunk, from the update
-    // and from the outputs. `a` is the input of the layer at q, d_y the gradient of its outputs.
+    // Backpropagates through one slice of a layer's state. W and V contain the gradients with respect to the state
+    // after the chunk. d_W and d_S receive the gradients with respect to the state before the chunk; the update and the
+    // outputs both contribute to them. `a` is the input of the layer at q, and d_y is the gradient of the layer's
+    // outputs.
     const auto through_state = [&](const float* a, const float* d_y, const FastWeightsLayer& layer, int64_t from,
                                    int64_t to, int step) {
       {
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         product<kDim>(d_a, Rows{d_y}, Columns{W});
       }
     };
-    // Adds left^T * right, the gradient of a slice of a layer's weights, to the matrix at `to`.
+    // Adds left^T * right, which is the gradient of a slice of a layer's weights, to the matrix at `to`.
     const auto add_matrix = [&](const float* left, const float* right, float* to, int step) {
       Matrix by;
       product<T>(by, Columns{left}, Rows{right});
@@ -202,8 +203,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to + i * step + j, before.x + a, before.y + b);
       });
     };
-    // Adds the share to the gradient of the tokens (q or k) in global memory. With two layers, every slice contributes
-    // to it; the first one overwrites the previous contents.
+    // Adds `share` to the gradient of the tokens (q or k) in global memory. With two layers, every slice contributes to
+    // this gradient, and the first slice overwrites the previous contents.
     const auto add_tokens = [&](Outputs& share, float* all, bool first_one) {
       share.each([&](int i, int j, float& a, float& b) {
         float* const to = at.tokens(all) + i * kDim + j;
@@ -302,7 +303,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
           if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += by_bias;
         }
         // Backpropagate through the inner backward pass, from the last layer to the first layer. X becomes the gradient
-        // of t.
+        // of t, which is the gradient of the inner loss with respect to the last layer's input.
         load(Y, at.tokens(last.g));
         load_last(W, last.W + at.last(s));
         d_first_g.each([&](int i, int j, float& x, float& y) {
@@ -365,7 +366,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       p.d_norm_bias[n * kDim + threadIdx.x] += column_sum<kWarp>(P + kWarp * kStep);
     }
 
-    // Backpropagate through the inner forward pass, which computes the layers at k, from the last layer to the first.
+    // Backpropagate through the inner forward pass (the layers with input k), from the last layer to the first.
     if constexpr (!MOMENTUM) {
       if (threadIdx.x < kDim) last.d_b[own.last_bias() + threadIdx.x] += column_sum<T>(D) + column_sum<T>(X);
     }

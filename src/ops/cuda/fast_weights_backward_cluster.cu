@@ -1,6 +1,6 @@
 // The backward pass of two-layer fast weights with momentum, on clusters of blocks. Each block has a part of the state,
 // and the gradients with respect to this part stay in its shared memory between the chunks. The state at the start of
-// each chunk is loaded once, in the fp16 form in which the forward pass used it as an operand.
+// each chunk is loaded once, in the fp16 form that the forward pass used as an operand.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,10 +9,10 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units (scaling factors) of the fp16 operands; see Units in fast_weights_cluster.cuh. The units of the
-// gradients of the state have consecutive indices, and so have their tiles. The inputs at k are computed twice and use
-// the same unit both times. The entries from kKept on are units that the forward pass saved: kU is the unit of the
-// activated z, kV the unit of x.
+// Indices of the units of the fp16 operands. A unit is the power of two by which all elements of an operand are
+// divided; see Units in fast_weights_cluster.cuh. The units of the gradients of the state have consecutive indices, and
+// so do their tiles. The inputs at k are computed twice and use the same unit both times. The entries from kKept on are
+// units that the forward pass saved: kU is the unit of the activated z, kV is the unit of x.
 enum {
   kState,
   kFirstDW = kState,
@@ -27,7 +27,7 @@ enum {
   kT1,
   kFirstR,
   kZ,
-  kY,  // the units from this entry on are not derived from maxima of the warps
+  kY,  // kY and the units after it are not derived from the maxima of the warps
   kKeep,
   kCarry,
   kKept,
@@ -49,7 +49,7 @@ constexpr int kBytes =
     (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
 static_assert(kBytes <= kMaxSharedBytes && (Units::numbers(kFactors) + 2) % 4 == 0);
 
-// The inner products of the gradients dW and dS after the chunk with W and S of a layer. They are the gradients of the
+// The inner products of a layer's W and S with their gradients dW and dS after the chunk. They are the gradients of the
 // coefficients keep, carry and momentum_keep.
 struct Dots {
   float keep = 0, carry = 0, momentum_keep = 0;
@@ -67,7 +67,8 @@ struct Dots {
     for (int n = 0; n < 3; ++n) to[n * kWarps + warp()] = all[n];
   }
 };
-// to = factor[row] * a + more[row] * b, where unit_a and unit_b are the units of a and b.
+// Computes to = factor[row] * a + more[row] * b. unit_a and unit_b are the units (powers of two) of the operands a and
+// b.
 __device__ void weighted(Tile& to, const float* factor, const Tile& a, float unit_a, const float* more, const Tile& b,
                          float unit_b) {
   elements(to, [&](float& x, int m, int e) {
@@ -80,12 +81,13 @@ __device__ void weighted(Tile& to, const float* factor, const Tile& a, float uni
 
 __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_constant__ FastWeightsProblem p) {
   if (!kClusters) return;
-  // The gradients with respect to the state in fp32, followed by their fp16 copies, which are operands of products.
+  // The gradients with respect to the state in fp32, followed by their fp16 copies, which are used as operands of
+  // products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Partial sums that are added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's inner
-  // gradient g, and sum_1 the gradient of the first layer's product overlap * steps. Later, they are the gradients of q
-  // and k.
+  // Partial sums that must be added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's
+  // inner gradient g, and sum_1 is the gradient of the first layer's product overlap * steps. Later, sum_0 is the
+  // gradient of q and sum_1 the gradient of k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
@@ -98,32 +100,33 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   const Units units(units_of_Y + kT);
   Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 2), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
-  // Eight tiles. Most of them store several tensors, one after the other. The following comments list the contents of
-  // each tile in the order of time.
+  // Eight tiles. Most tiles store several tensors in succession. The comments below list the contents of each tile in
+  // the order in which they are stored.
   Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const w_first = B + kHalfTile;
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // Tile D: d_out, then the product overlap * steps of the first layer, then the gradient of the first layer's overlap.
+  // Tile D contains d_out, then the product overlap * steps of the first layer, then the gradient of the first layer's
+  // overlap.
   Half *const P = D, *const R_first = D;
-  // Tile B: inner gradient g of the last layer, then the last layer's inputs at k (computed for the second time). Tile
-  // U: the last layer's inputs at k (computed for the first time), then k.
+  // Tile B contains the inner gradient g of the last layer, then the last layer's inputs at k (computed for the second
+  // time). Tile U contains the last layer's inputs at k (computed for the first time), then k.
   Half *const inputs = B, *const K = U;
-  // Tile Q: S of the last layer, then q. S of the first layer uses the memory of the partial sums between the blocks.
+  // Tile Q contains S of the last layer, then q. S of the first layer uses the memory of the partial sums sum_0.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // Tile V: inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient of t, then
-  // the gradient of the last layer's output at k.
+  // Tile V contains the inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient
+  // of t, then the gradient of the last layer's output at k.
   Half *const G = V, *const T = V, *const Y = V;
-  // Tile R: gradient of the last layer's overlap, then the gradient of the first layer's output at q, then the gradient
-  // of the first layer's output at k.
+  // Tile R contains the gradient of the last layer's overlap, then the gradient of the first layer's output at q, then
+  // the gradient of the first layer's output at k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int n = static_cast<int>(blockIdx.x / kBlocks);
-  const int own = rank * kOwned + warp();  // the token whose sums over the cluster this warp computes
+  const int own = rank * kOwned + warp();  // index of the token for which this warp adds the partial sums of all blocks
   const bool has_own = Tile::row() == rank * kOwned;
   const FastWeightsLayer &first = p.first, &last = p.last;
-  // Gradients of the norm's weight and bias, summed by each warp over its tokens. A thread's four values are stored in
+  // Gradients of the norm's weight and bias. Each warp sums them over its tokens. A thread's four values are stored in
   // the padding at the end of a row of a gradient tile.
   const auto by_norm = [&]() -> float4& {
     const int row = thread() / 2;
@@ -139,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  // Prefetches the last layer of a chunk. Only the copy for the first chunk makes the block wait.
+  // Prefetches the last layer of a chunk. The block only waits for the copy of the first chunk.
   const auto fetch_last = [&](int64_t index) {
     const Half* const state = kept_of(p, index, rank).state;
     fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
@@ -168,7 +171,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    // Only for racecheck, which does not recognize that the cluster barrier already allows overwriting K.
+    // Needed only by the tool racecheck, which does not recognize that the cluster barrier already allows overwriting
+    // K.
     __syncthreads();
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
@@ -197,8 +201,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     const float by_step = units.settle(kReadSteps);
 
-    // Adds to sums_W and sums_S, the gradients of the per-token factors: the inner products of the rows of a tile with
-    // the rows of by_W and by_S, the products of W and S (or of their gradients).
+    // Adds the gradients of the per-token factors to sums_W and sums_S. They are the inner products of the rows of a
+    // tile with the rows of by_W and by_S, which are products with W and S or with the gradients of W and S.
     const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
                               const Half* tile) {
       const auto dot = [tile](int i, int j, float& x, float& y) {
@@ -208,8 +212,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_W.add_rows(sums_W, dot, unit_W);
       by_S.add_rows(sums_S, dot, unit_S);
     };
-    // Backpropagates through the update of a layer's state and through the layer's outputs: computes d_W and d_S before
-    // the chunk from dW and dS after the chunk. a: inputs of the layer at q. d_y: gradient of the layer's outputs.
+    // Backpropagates through the update of a layer's state and through the layer's outputs: computes the gradients d_W
+    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer at q, and
+    // d_y is the gradient of the layer's outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
@@ -227,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       });
       units.propose(ds, most);
     };
-    // Adds the contribution of `steps` to dW. Returns the largest absolute value of dW.
+    // Adds the contribution of the factors `steps` to dW. Returns the largest absolute value of dW.
     const auto add_steps = [&](Tile& to, float unit, float* dW) {
       float most = 0;
       to.each([&](int i, int j, float& a, float& b) {
@@ -239,8 +244,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // Last layer: backpropagate through its outputs to its input at q, and through its update to its input at k. Also
-    // compute the gradient of its overlap.
+    // Last layer: backpropagate through the outputs to the layer's input at q, and through the update to the layer's
+    // input at k. Also compute the gradient of the layer's overlap.
     Tile d_a, d_u;
     {
       Tile by_W, by_S, d_steps;
@@ -271,7 +276,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
+    // Backpropagate through the update and the outputs of the last layer to the layer's inner gradient g.
     Tile d_g;
     {
       Tile by_W, by_S;
@@ -294,8 +299,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
     {
-      // Add the contribution of the outputs. Each block does this for its own tokens, for which it has the overlap.
-      // Each warp computes the unit of its part.
+      // Add the contribution of the outputs. Each block does this for the tokens that it owns, because it has the
+      // overlap of these tokens. Each warp computes the unit (power-of-two scale) of its part.
       const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
       const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
       float2 x[4];
@@ -338,7 +343,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       Dots(w_first, s_first, dW_first, dS_first).write(dots + 3 * kWarps, units.of(kFirstW), units.of(kFirstS));
     }
 
-    // First layer: the same computations as for the last layer.
+    // First layer: the same computations that were done for the last layer.
     Tile d_q, d_first_g;
     {
       Tile overlap;
@@ -407,8 +412,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_arrive();
     cluster_wait();
 
-    // For the block's own tokens, backpropagate through the inner loss, and compute the gradient of the first layer's
-    // overlap.
+    // For the tokens that this block owns, backpropagate through the inner loss and compute the gradient of the first
+    // layer's overlap.
     float2 d_target;
     {
       float2 by_weight{}, by_bias{};
@@ -433,8 +438,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     }
     units.propose(kFirstR, largest(by_first_overlap));
     if (index >= p.N) {
-      // Prefetch the inputs of the next chunk that are needed first to the L2 cache. Each thread prefetches one cache
-      // line of Kept.
+      // Prefetch to the L2 cache the inputs of the next chunk that are needed first. Each thread prefetches one cache
+      // line of the struct Kept.
       const int64_t next = at.index - p.N;
       static_assert(sizeof(Kept) <= 128 * kThreads);
       if (thread() < static_cast<int>(sizeof(Kept) / 128)) {

@@ -1,5 +1,5 @@
-// The backward pass of TTT-MLP. The gradients with respect to the weights stay in shared memory between the chunks. The
-// saved weights of a chunk are loaded directly into the registers of the one warp that multiplies by them. A warp
+// The backward pass of TTT-MLP. The gradients with respect to the weights stay in shared memory between the chunks.
+// Each saved weight of a chunk is loaded directly into the registers of the only warp that multiplies by it. A warp
 // computes 16 hidden columns, and most of its intermediate results are not needed by other warps.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
@@ -10,8 +10,8 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// Row strides of tiles. They are a multiple of 32 plus 8 for tiles that are read in pairs or used as right operands;
-// this avoids bank conflicts.
+// Row strides of tiles. For tiles that are read in pairs or used as right operands, the stride is a multiple of 32 plus
+// 8, which avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
 // Number of partial sums of d_steps, the product of the first layer's output gradients at q and inner gradients g.
@@ -21,7 +21,7 @@ constexpr int kParts = 4;
 constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kRowLines = kT * kDim / kLine;
 static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 2 * kRowLines + 4 * kT == kThreads);
 
-// Shared memory in floats: the sizes in the order of the pointers in the kernel.
+// Size of the shared memory in floats. The terms are in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kWide + kHidden * kLast + 4 * kWideTile + 2 * kRows + 2 * kTokens<kT> +
                         3 * kT * kSquare + kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -31,9 +31,9 @@ using Half = Share<kWarps, kT, kDim, 2>;
 using Square = Share<kWarps, kT, kT>;
 using Overlap = Share<kWarps, kT, kT, kParts>;
 
-// Prefetches the first inputs of a chunk to the L2 cache. Every thread prefetches one line of the last layer's weights,
-// and one line of the three hidden tensors, of two tensors of the last layer, or of the tokens. Some threads also
-// prefetch a line of the overlaps.
+// Prefetches the inputs of a chunk that are needed first to the L2 cache. Every thread prefetches one line of the last
+// layer's weights and one line of other data: of the three hidden tensors, of two tensors of the last layer, or of the
+// tokens. Some threads also prefetch a line of the overlaps.
 template <typename Token>
 __device__ void prefetch_start(const Block& block, int64_t chunk) {
   const TttProblem& p = block.p;
@@ -59,10 +59,11 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
-  // Tiles with the hidden width, and their contents in the order of time. U: inputs of the last layer at k, then the
-  // gradient of the first layer's output at k. X: gradient of the first layer's output at q. V: inputs of the last
-  // layer at q, then the gradient of t, then the inputs at q again. G: inner gradient g of the first layer, then
-  // partial sums of the warps.
+  // Tiles with the hidden width, with their contents in the order in which they are stored.
+  //   U: inputs of the last layer at k, then the gradient of the first layer's output at k
+  //   X: gradient of the first layer's output at q
+  //   V: inputs of the last layer at q, then the gradient of t, then the inputs at q again
+  //   G: inner gradient g of the first layer, then partial sums of the warps
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
   // Tile D: gradient of the last layer's output at q. Tile B: inner gradient g of the last layer.
@@ -79,7 +80,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   float *const sums = factors.steps + kT, *const d_scale = sums + kWarps * kT;
   const Block block{p};
   const TttLayer &first = p.first, &last = p.last;
-  float2 by_weight{}, by_bias{};                // gradients of the norm's weight and bias, from the warp's row
+  // Gradients of the norm's weight and bias, from the row that this warp processes.
+  float2 by_weight{}, by_bias{};
   const int from = Half::part() * kHidden / 2;  // first inner index of the warp's half of the inner dimension
 
   fetch<kDim, kThreads, kHidden, kWide>(dW_first, first.d_W + block.n() * kDim * kHidden, kHidden);
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[block.n() * kDim + threadIdx.x];
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
   __syncthreads();
-  // Bias gradients of the first layer. Each lane sums its rows of its columns.
+  // Bias gradients of the first layer. Each lane sums over its rows, for its columns.
   float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
     return first.d_b + block.n() * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
 
   for (int64_t chunk = p.C - 1; chunk >= 0; --chunk) {
     const TokenIndex at{block.chunk(chunk), kHidden, kT};
-    // Each warp has one row.
+    // Returns the address of the lane's two elements in the row that this warp processes.
     const auto own_row = [&](auto* all) { return at.tokens(all) + warp() * kDim + 2 * lane(); };
     fetch<kT, kThreads, kDim, kRow>(B, at.tokens(p.g), kDim);
     {
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       k.template write<kStep>(K);
       q.template write<kStep>(Q);
     }
-    // Backpropagate through the norm of the model's outputs.
+    // Backpropagate through the norm that is applied to the model's outputs.
     {
       const InnerLoss loss(p, block.head());
       OwnRows<Token, kWarps> d_out;
@@ -138,8 +140,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     prefetch(p.W_first + at.first(0) + kLine * thread());
     if (thread() < kRowLines) prefetch(at.tokens(p.y) + kLine * thread());
 
-    // Backpropagate through the update of the first layer to its inner gradient g, while the loads from global memory
-    // are in flight.
+    // Backpropagate through the update of the first layer to the layer's inner gradient g, while the loads from global
+    // memory are in flight.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
     // Backpropagate through the update of the last layer to its input at k.
@@ -158,8 +160,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
 
-    // Two warps compute the product overlap * steps of the first layer, and the gradient of the same product of the
-    // last layer.
+    // Two warps compute the product overlap * steps of the first layer and the gradient of this product of the last
+    // layer.
     Square overlap;
     {
       Square d_steps, last_overlap, step, d_read, first_steps;
@@ -174,14 +176,14 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         d_steps.c[m][e] = d * a;
         d_read.c[m][e] = d * last_overlap.c[m][e];
       });
-      // Temporary storage: this chunk does not need its overlaps any more.
+      // The overlap of this chunk is not needed any more, so its memory is used as temporary storage for d_read.
       write(d_read, p.overlap + at.index * kT * kT, kT);
       write(d_steps, R, kSquare);
       write(first_steps, P, kSquare);
     }
 
-    // Recompute the inputs of the layers. z and x are overwritten by the slopes of the activation, and t by the
-    // contribution of the gradient of t to d_z.
+    // Recompute the inputs of the layers. The slopes of the activation overwrite z and x. The contribution of the
+    // gradient of t to d_z overwrites t.
     Hidden g, input;
     {
       Hidden u;
@@ -228,8 +230,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     elements(d_a, [&](float& a, int m, int e) { d_b[m][e % 2] += a *= x.c[m][e]; });
     write_rounded(d_a, X, kWide);
     __syncwarp();
-    // Backpropagate through the inner backward pass, from the last layer to the first layer. `by` is first the gradient
-    // of the first layer's inner gradient g, then the gradient of t.
+    // Backpropagate through the inner backward pass, from the last layer to the first layer. `by` first contains the
+    // gradient of the first layer's inner gradient g, and then the gradient of t.
     product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
@@ -239,7 +241,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     __syncthreads();
 
     const HeldOperand<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
-    // Backpropagate through the update and the outputs of the last layer to its inner gradient g.
+    // Backpropagate through the update and the outputs of the last layer to the layer's inner gradient g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
     d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {
@@ -271,8 +273,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const HeldOperand<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Backpropagate through the inner loss. Tile G stores the gradient of the last layer's output at k, followed by a
-    // copy rounded to TF32.
+    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output at k, followed by a
+    // copy of it that is rounded to TF32.
     float2 d_target;
     {
       float* const own = G + warp() * kRow + 2 * lane();
@@ -308,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Backpropagate through the layers at k. `t` becomes the gradient of the first layer's output.
+    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output.
     {
       Hidden back;
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);

@@ -1,7 +1,7 @@
-// Two-layer fast weights with momentum whose state is distributed over a cluster of blocks. Each block has 64 of the
-// hidden columns: 64 columns of the first layer and 64 rows of the last layer. They stay in its shared memory between
-// the chunks. Sums over all hidden columns are sums over the blocks, in the order of their ranks; each block computes
-// these sums for a quarter of the tokens of the chunk.
+// Two-layer fast weights with momentum, with the state distributed over a cluster of blocks. Each block has 64 of the
+// hidden columns, that is, 64 columns of the first layer and 64 rows of the last layer. They stay in its shared memory
+// between the chunks. Sums over all hidden columns are sums over the blocks, in the order of their ranks. Each block
+// computes these sums for a quarter of the tokens of the chunk; it is said to own these tokens.
 #pragma once
 #include "ops/cuda/fast_weights.cuh"
 
@@ -18,38 +18,41 @@ namespace spread {
 constexpr int kBlocks = 4, kHidden = kBlocks * kDim;
 constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kOwned = kT / kBlocks;  // number of tokens for which a block adds the partial sums of all blocks
-static_assert(kOwned == kWarps);      // each warp computes the sums of one of these tokens
+static_assert(kOwned == kWarps);      // each warp adds the partial sums of one of these tokens
 
-// kRow: row stride with which a quarter-warp reads pairs of four rows from different banks
+// kRow: row stride with which a quarter-warp reads pairs of elements of four rows from different banks
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;
 constexpr int kMaxSharedBytes = 227 << 10;  // maximum shared memory of a kernel
 
 using Tile = Share<kWarps, kT, kDim>;
 
 // Tiles of fp16 numbers. fp16 has the same precision as TF32. One ldmatrix instruction loads the elements of an operand
-// that a lane needs, and fp16 products are twice as fast. But fp16 lacks the range of TF32, and the inner gradients
-// (the norm divides by a standard deviation that may be close to zero), the outer gradients and the state are
-// unbounded. Therefore every operand has a unit, a power of two by which its elements are divided, so that the largest
-// absolute value (or a bound of it) becomes 2^14 to 2^15. Nothing overflows then, and the rounding error of small
-// values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1 and need no unit.
+// that a lane needs, and fp16 products are twice as fast. However, fp16 does not have the range of TF32, and some
+// operands are unbounded: the inner gradients (the norm divides by a standard deviation that may be close to zero), the
+// outer gradients and the state. Therefore every operand has a unit, a power of two by which its elements are divided,
+// so that the largest absolute value (or a bound of it) becomes 2^14 to 2^15. Then no element overflows, and the
+// rounding error of small values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1
+// and need no unit.
 using Half = __half;
-// Row stride: the same column of eight rows is in eight different banks.
+// Row stride with which the same column of eight rows is in eight different banks.
 constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 
 // The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest absolute
 // element of the vector.
 constexpr float kLongest = kDim;
 
-// Returns the unit for the bits of the largest absolute value. Values that are not finite stay so.
+// Returns the unit (the power of two that scales an fp16 operand) for the bits of the largest absolute value. Elements
+// that are not finite remain so after the scaling.
 __device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
 // Returns the reciprocal of a power of two.
 __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }
-// Returns the unit of a row. Every lane of the warp has two elements of the row.
+// Returns the unit (power-of-two scale) of a row. Every lane of the warp has two elements of the row.
 __device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
 
-// The units of the operands of a block. First, each warp proposes the largest absolute value of its part of an operand.
-// After a block barrier, every thread may call settle() and write its part of the operand. After one more barrier, of()
-// returns the unit. Only the first kPlaces operands have memory for the proposals of the warps.
+// The units (power-of-two scales) of the operands of a block. First, each warp proposes the largest absolute value of
+// its part of an operand. After a block barrier, every thread may call settle() and write its part of the operand.
+// After one more barrier, of() returns the unit. Only the first kPlaces operands have memory for the proposals of the
+// warps.
 struct Units {
   static constexpr int kPlaces = 12;
   float *most, *all;  // arrays in shared memory: `most` (kPlaces, kWarps), `all` (number of operands)
@@ -62,7 +65,7 @@ struct Units {
     const uint32_t x = warp_max(bits(largest));
     if (lane() == 0) given(which)[warp()] = __uint_as_float(x);
   }
-  // Computes the unit and returns its reciprocal.
+  // Computes the unit of operand `which` and returns the reciprocal of the unit.
   __device__ float settle(int which) const {
     const float unit = unit_of(warp_max(bits(given(which)[lane() % kWarps])));
     if (thread() == 0) all[which] = unit;
@@ -70,8 +73,8 @@ struct Units {
   }
   __device__ float of(int which) const { return all[which]; }
   __device__ float of(int left, int right) const { return all[left] * all[right]; }
-  // The unit of a product that is multiplied by at most 2. Its values are at most 2^37 times the product of the two
-  // units.
+  // Returns the unit for a product that is then multiplied by at most 2. The values of the product are at most 2^37
+  // times the product of the units of its two operands.
   __device__ float of_product(int left, int right) const { return fmaxf(of(left, right) * 0x1p22f, 0x1p-100f); }
 };
 
@@ -106,12 +109,12 @@ __device__ inline float4 four_halves(const Half* at) {
 }
 
 // The elements that a lane has for 16 inner indices of an operand. They belong to the 16 rows of the warp (left
-// operand) or to its columns (right operand).
+// operand) or to the columns of the warp (right operand).
 struct Fragment {
   uint32_t x[4];
 };
 // An operand of products whose results are Tiles. INNER_ROWS: the inner index is the row of the tile. The object stores
-// a shared memory address as an integer; with a pointer instead, nvcc 13.0 reads local memory.
+// a shared memory address as an integer, because nvcc 13.0 would generate reads of local memory for a pointer.
 template <bool LEFT, bool INNER_ROWS>
 struct Factor {
   uint32_t at;
@@ -138,7 +141,7 @@ using Left = Factor<true, false>;
 using LeftAcross = Factor<true, true>;
 using Right = Factor<false, true>;
 using RightAcross = Factor<false, false>;
-// Multiplies each inner index of a left operand by its own factor.
+// Multiplies the elements of each inner index of a left operand by the factor of this index.
 __device__ inline Fragment scaled(const Fragment& f, const Half* by, int step) {
   const auto* const at = reinterpret_cast<const uint32_t*>(by + 16 * step + lane() % 4 * 2);
   const uint32_t a = at[0], b = at[4];
@@ -149,13 +152,13 @@ __device__ inline void add_product(Tile& to, const Fragment& left, const Fragmen
 #pragma unroll
   for (int n = 0; n < Tile::kTiles; ++n) tensor_core::mma<Half>(to.c[n], left.x, right.x[2 * n], right.x[2 * n + 1]);
 }
-// Calls function(step) for the inner indices, 16 per step.
+// Calls function(step) for all steps over the inner indices; a step has 16 inner indices.
 template <int UNROLLED, typename Function>
 __device__ void each_step(const Function& function) {
 #pragma unroll UNROLLED
   for (int step = 0; step < kDim / 16; ++step) function(step);
 }
-// to += left * right. The second function multiplies one left operand by two right operands.
+// Computes to += left * right. The second function multiplies one left operand by two right operands.
 template <int UNROLLED, typename L, typename R>
 __device__ void multiply(Tile& to, const L& left, const R& right) {
   each_step<UNROLLED>([&](int step) { add_product(to, left(step), right(step)); });
@@ -168,8 +171,8 @@ __device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R
     add_product(b, x, by_b(step));
   });
 }
-// a += left * right, where each inner index of the left operand is scaled by `of_a`. b += the same product scaled by
-// `of_b`.
+// Adds left * right to `a` and to `b`. For `a`, each inner index of the left operand is multiplied by its factor in
+// `of_a`; for `b`, by its factor in `of_b`.
 template <int UNROLLED>
 __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
                                 const Half* of_b) {
@@ -194,24 +197,24 @@ __device__ inline const float* one_of_four(const float* a, const float* b, const
   const int which = warp();
   return which == 0 ? a : which == 1 ? b : which == 2 ? c : d;
 }
-// Stores a row of factors that operands are multiplied by. The factors are scaled to at most 1. Called by one warp, of
-// which every lane has two elements.
+// Stores a row of factors by which operands are multiplied. The factors are scaled to at most 1; `unit` receives the
+// scale. Must be called by one warp, each lane of which has two elements.
 __device__ inline void set_row(Half* to, float2 x, float& unit) {
   constexpr float kOne = 1 << 15;
   const float of_row = row_unit(x), by = inverse(of_row) / kOne;
   set_halves(to + 2 * lane(), by * x.x, by * x.y);
   if (lane() == 0) unit = kOne * of_row;
 }
-// to += unit() * left * right. The unit is evaluated after the product, so that it does not occupy a register during
-// the product.
+// Computes to += unit() * left * right. unit() is called after the product, so that the unit does not occupy a register
+// during the product.
 template <int UNROLLED, typename L, typename R, typename Unit>
 __device__ void add_multiple(Tile& to, const L& left, const R& right, const Unit& unit) {
   Tile by;
   multiply<UNROLLED>(by, left, right);
   add_scaled(to, unit(), by);
 }
-// Writes a row to the same tile of every block, with a separate unit for the row. Called by one warp, of which every
-// lane has two elements.
+// Writes a row, with a separate unit (power-of-two scale) for the row, to the same tile of every block of the cluster.
+// Must be called by one warp, each lane of which has two elements.
 __device__ inline void write_row(Half* tile, float* row_units, int row, float2 x) {
   const float unit = row_unit(x), by = inverse(unit);
 #pragma unroll
@@ -220,7 +223,8 @@ __device__ inline void write_row(Half* tile, float* row_units, int row, float2 x
     if (lane() == 0) *of_block(row_units + row, block) = unit;
   }
 }
-// Converts the rows of a tile that were written by write_row to one common unit. Every thread converts a part.
+// Converts the rows of a tile that write_row wrote with separate units to one common unit. Every thread converts a
+// part.
 __device__ inline void level_rows(Half* tile, const float* row_units, const Units& units, int which) {
   const float2 two = pair(row_units + 2 * lane());
   const float unit = __uint_as_float(warp_max(max(bits(two.x), bits(two.y))));
@@ -235,8 +239,9 @@ __device__ inline void level_rows(Half* tile, const float* row_units, const Unit
   eight = make_uint4(level(eight.x), level(eight.y), level(eight.z), level(eight.w));
 }
 
-// The normal distribution at z, from which GELU and its derivatives are computed. erf has an error of 2e-7 (Abramowitz
-// and Stegun, 7.1.26); its exponential is also the density.
+// Density and cumulative distribution of the normal distribution at z, from which GELU and its derivatives are
+// computed. The approximation of erf has an error of 2e-7 (Abramowitz and Stegun, 7.1.26). The exponential in it also
+// yields the density.
 struct Normal {
   float z, cumulative, density;
   __device__ explicit Normal(float x) : z(x) {
@@ -252,7 +257,7 @@ struct Normal {
   __device__ float slope() const { return cumulative + z * density; }
   __device__ float bend() const { return (2 - z * z) * density; }
 };
-// The slopes of the activation for a share. They are packed as fp16, which takes half of the registers.
+// The slopes (derivatives) of the activation for a thread's elements, packed as fp16 to use half of the registers.
 struct Slopes {
   uint32_t pairs[Tile::kTiles][2];
   __device__ float operator()(int n, int e) const {
@@ -260,7 +265,7 @@ struct Slopes {
     return e % 2 == 0 ? both.x : both.y;
   }
 };
-// Applies the activation to a share and returns the slopes.
+// Applies the activation to the thread's elements and returns the slopes of the activation.
 __device__ inline Slopes activate(Tile& share) {
   Slopes slopes;
 #pragma unroll
@@ -276,7 +281,7 @@ __device__ inline Slopes activate(Tile& share) {
   return slopes;
 }
 
-// Calls function(row, column, x, y) for every pair of adjacent elements, where x and y belong to the shares a and b.
+// Calls function(row, column, x, y) for every pair of adjacent elements, where x belongs to `a` and y to `b`.
 template <typename Function>
 __device__ void each_of_two(Tile& a, Tile& b, const Function& function) {
 #pragma unroll
@@ -290,7 +295,7 @@ __device__ void each_of_two(Tile& a, Tile& b, const Function& function) {
   }
 }
 
-// The sum over all blocks of the cluster of the values at `own`.
+// Returns the sum, over all blocks of the cluster, of the two values at `own` in their shared memory.
 __device__ inline float2 sum_of_blocks(float* own) {
   float2 sum = pair(of_block(own, 0));
 #pragma unroll
@@ -305,7 +310,7 @@ __device__ inline float2 sum_of_blocks(float* own) {
 __device__ inline void fetch_tile(float* tile, const float* from, int step) {
   fetch<kDim, kThreads, kDim, kRow>(tile, from, step);
 }
-// Prefetches the block's part of the 64 x 64 matrix of a chunk to the L2 cache, for each tensor of `all`.
+// Prefetches the block's part of the 64 x 64 matrix of a chunk, for each of the tensors `all`, to the L2 cache.
 template <typename... Tensors>
 __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   constexpr int kLine = 32;
@@ -313,9 +318,9 @@ __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   int which = 0;
   ((warp() == which++ ? prefetch(all + index * kT * kDim + (rank * 32 + lane()) * kLine) : void()), ...);
 }
-// The thread's part of a 64 x 64 matrix consists of kFetched vectors of four floats.
+// The part of a 64 x 64 matrix that a thread copies consists of kFetched vectors of four floats.
 constexpr int kFetched = kDim * kDim / 4 / kThreads;
-// Calls function(row, column) for each of these vectors.
+// Calls function(row, column) for each of the kFetched vectors of this thread.
 template <typename Function>
 __device__ void each_fetched(const Function& function) {
 #pragma unroll
@@ -325,7 +330,7 @@ __device__ void each_fetched(const Function& function) {
   }
 }
 __device__ inline float4& four(float* at) { return *reinterpret_cast<float4*>(at); }
-// Loads contiguous numbers from global memory to registers. set_part stores them to a tile.
+// Loads the thread's part of a contiguous matrix from global memory to registers. set_part stores the part to a tile.
 __device__ inline void read_part(float4 (&to)[kFetched], const float* from) {
 #pragma unroll
   for (int m = 0; m < kFetched; ++m) {
@@ -348,7 +353,7 @@ __device__ inline void set_part(Half* tile, const float4 (&from)[kFetched], floa
 __device__ inline float dot_four(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-// Processes four consecutive tiles as operands. Their units have consecutive indices, starting at `which`.
+// Converts four consecutive tiles to fp16 operands. Their units have consecutive indices, starting at `which`.
 template <typename Function>
 __device__ void each_of_state(float* tiles, const Function& function) {
   each_fetched([&](int row, int column) {
@@ -371,13 +376,13 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
   });
 }
 
-// Data that the forward pass saves for the backward pass, for a block's part of a chunk, in the form in which the
-// products used it.
+// Data of a block's part of a chunk that the forward pass saves for the backward pass, in the fp16 form that the
+// products used.
 struct Kept {
   enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
   // At the start of the chunk: W and S of the first layer, W and S of the last layer.
   Half state[4 * kHalfTile];
-  uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's part of a share
+  uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's elements of z, t and x
   float units[kRoom];
 };
 static_assert(sizeof(Kept) % 128 == 0);  // a whole number of L2 cache lines

@@ -1,8 +1,8 @@
-// The factors of fast weights with momentum, computed from the gates of the tokens of a chunk. With e (momentum gate)
-// and f (keep gate) of a token, each column of factors is the recurrence m <- e m, a <- f a + m over the tokens. a is
-// the factor of a token's gradient step in the weights, and m its factor in the momentum; both are 1 at the token
-// itself. Two more columns contain the factors of the initial weights and of the initial momentum. A block computes one
-// chunk, a thread one column.
+// The factors of fast weights with momentum, computed from the gates of the tokens of a chunk. Let e be the momentum
+// gate and f the keep gate of a token. Each column of factors is computed by the recurrence m <- e m, a <- f a + m over
+// the tokens. Here, a is the factor of a token's gradient step in the weights, and m is its factor in the momentum;
+// both are 1 at the token itself. Two more columns contain the factors of the initial weights and of the initial
+// momentum. A block computes one chunk, and a thread computes one column.
 #include "ops/cuda/fast_weights.h"
 #include "ops/cuda/launch.h"
 
@@ -11,7 +11,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kT = kMemoryTokens, kCarry = kT, kKeep = kT + 1, kColumns = kT + 2, kThreads = 96;
-constexpr int kRow = kColumns + 1;  // odd, so that the lanes of a column read different banks
+constexpr int kRow = kColumns + 1;  // odd, so that the lanes that read the same column access different banks
 
 struct Gates {
   float e, f;
@@ -19,7 +19,7 @@ struct Gates {
 
 struct Column {
   int first;   // first token of the recurrence
-  float a, m;  // values before this token
+  float a, m;  // values of the recurrence before the first token
   float scale;
   int64_t place;  // offset of the factor of the first token in read_steps or (chunks, T)
   int step;       // distance to the factor of the next token
@@ -44,8 +44,8 @@ __device__ void read_gates(Gates* gates, const MemoryFactors& p) {
 __device__ float* read_factors(const MemoryFactors& p, int column) {
   return column < kT ? p.read_steps : column == kCarry ? p.read_carry : p.read_keep;
 }
-// Addresses of the factors a and m of a column after the last token. m is null for the column of the initial weights,
-// which do not affect the momentum.
+// Addresses where the factors a and m of a column after the last token are stored. m is null for the column of the
+// initial weights, which do not affect the momentum.
 struct Ends {
   float *a, *m;
   __device__ Ends(const MemoryFactors& p, int column, int64_t chunk)
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kThreads) factors(const __grid_constant__ Memo
 
 __global__ void __launch_bounds__(kThreads) factor_gradients(const __grid_constant__ MemoryFactors p) {
   __shared__ Gates gates[kT];
-  // First, the values of the recurrence before the token of each row, and after the last token. Later, the
-  // contributions of each column to the gradients of the gates, stored one row further down.
+  // A and M first contain the values of the recurrence before the token of each row, and after the last token. Later
+  // they contain the contributions of each column to the gradients of the gates, stored one row further down.
   __shared__ float A[(kT + 1) * kRow], M[(kT + 1) * kRow];
   read_gates(gates, p);
   const int c = static_cast<int>(threadIdx.x);

@@ -13,7 +13,7 @@ constexpr int kBytes = (4 * kTokens<T> + 2 * kWeights + 4 * T) * static_cast<int
 
 }  // namespace
 
-// TWO: two layers instead of one. Without momentum, the layers have biases.
+// TWO: the model has two layers, not one. MOMENTUM: the state has momentum and the layers have no biases.
 template <int T, bool TWO, bool MOMENTUM>
 __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ FastWeightsProblem p) {
   extern __shared__ __align__(128) float memory[];
@@ -47,13 +47,13 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     const TokenIndex at{chunk * p.N + n, p.H, T};
     const bool ends = chunk + 1 == p.C;
     const TokenIndex after{ends ? n : at.index + p.N, p.H, T};
-    // Returns where the next state is stored: in the next chunk, or in the output after the last chunk (null: not
-    // requested).
+    // Returns the address where the next state is stored. After the last chunk this is the output tensor, or null if
+    // the final state is not requested. Otherwise it is the memory of the next chunk.
     const auto next = [&](float* all, float* at_the_end) { return ends ? at_the_end : all; };
     const FastWeightsLayer &first = p.first, &last = p.last;
 
-    // Compute the inner gradients of the tokens. Tile A: k. Tile B: gradient of the inner loss with respect to the last
-    // layer's output.
+    // Compute the inner gradients of the tokens. Tile A contains k. Tile B contains the gradient of the inner loss with
+    // respect to the last layer's output.
     load(A, at.tokens(p.k));
     TWO ? load_first(W, first.W + at.first(0)) : load_last(W, last.W + at.last(0));
     if (threadIdx.x < T) {
@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     // Compute the state after the chunk.
     float *const W_last = next(last.W, last.W_end), *const S_last = next(last.S, last.S_end);
     float *const W_first = next(first.W, first.W_end), *const S_first = next(first.S, first.S_end);
-    // Computes a slice of the next W and S of a layer and stores it at `to` with row stride `step`. It is computed from
-    // the current W and S at `from`, the inputs u and the gradients g.
+    // Computes a slice of the next W and S of a layer from the current W and S at `from`, the inputs u and the
+    // gradients g. Stores the slice at to_W and to_S with row stride `step`.
     const auto advance = [&](const float* u, const float* g, const FastWeightsLayer& layer, int64_t from, float* to_W,
                              float* to_S, int64_t to, int step) {
       Matrix by;
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
         });
       }
     };
-    // Computes b - sum_t steps_t g_t, the next bias, for the 64 columns of a tile.
+    // Computes the next bias, b - sum_t steps_t g_t, for the 64 columns of a tile.
     const auto advance_bias = [&](const float* g, const float* from, float* to) {
       if (threadIdx.x < kDim) to[threadIdx.x] = from[threadIdx.x] - stepped_sum<T, kStep>(steps, g);
     };
@@ -167,7 +167,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // Compute the outputs at the queries q. Tile A: k, then the product overlap * steps of the first layer. Tile B: q.
+    // Compute the outputs at the queries q. Tile A contains k, then the product overlap * steps of the first layer.
+    // Tile B contains q.
     load(B, at.tokens(p.q));
     arrive();
     const float* read_steps = p.read_steps + at.index * T * T;

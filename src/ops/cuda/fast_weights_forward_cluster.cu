@@ -1,5 +1,5 @@
-// The forward pass of two-layer fast weights with momentum, on clusters of blocks. u and the first layer's inner
-// gradient g are not saved; the backward pass computes them again.
+// The forward pass of two-layer fast weights with momentum, on clusters of blocks. u (the last layer's input) and the
+// first layer's inner gradient g are not saved; the backward pass computes them again.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -8,8 +8,8 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units (scaling factors) of the fp16 operands. The units of the four operands of the state have
-// consecutive indices, and so have their tiles.
+// Indices of the units of the fp16 operands. A unit is the power of two by which all elements of an operand are
+// divided. The units of the four operands of the state have consecutive indices, and so do their tiles.
 enum { kState, kFirstW = kState, kFirstS, kLastW, kLastS, kX, kReadSteps, kB, kSteps, kMomentumSteps, kFactors };
 
 constexpr int kBytes = (6 * kTile + 3 * kT + kOwned + Units::numbers(kFactors) + 3) * static_cast<int>(sizeof(float)) +
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
   float *const Z = S_last + kTile, *const O = Z + kTile;  // partial sums of the last layer's outputs and overlap
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
-  // Units: one per row of B, and one per row of P when P belongs to the last layer.
+  // One unit per row of B, and one unit per row of P while P belongs to the last layer.
   float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;
   const Units units(units_of_P + kOwned);
   // Operands of products in fp16: the state, then the tokens.
@@ -33,17 +33,17 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
   Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // inputs of the last layer at k and q
-  // Tiles G and B: inner gradients g of the first and of the last layer.
+  // Tile G contains the inner gradients g of the first layer, tile B those inner gradients of the last layer.
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
   Half* const P = B + kHalfTile;  // product overlap * steps of a layer, with negative sign
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
-  // own_outputs begins after the kOwned rows of P that the last layer uses, because slower warps may still read those
-  // rows.
+  // own_outputs begins after the kOwned rows of P that the computation for the last layer uses, because slower warps
+  // may still read these rows.
   float* const own_outputs = reinterpret_cast<float*>(P + kOwned * kHalfRow);
   static_assert(kOwned * kRow * sizeof(float) <= (kT - kOwned) * kHalfRow * sizeof(Half));
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
   const int64_t n = blockIdx.x / kBlocks;
-  const int own = rank * kOwned + warp();  // the token whose sums over the cluster this warp computes
+  const int own = rank * kOwned + warp();  // index of the token for which this warp adds the partial sums of all blocks
   const FastWeightsLayer &first = p.first, &last = p.last;
   const InnerLoss loss(p, n);
   float4 next_k[kFetched], next_q[kFetched];
@@ -95,7 +95,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     };
 
-    // Rounds a share to the precision in which it is saved for the backward pass. Both passes then use the same values.
+    // Rounds the thread's elements to the precision in which they are saved for the backward pass, so that both passes
+    // use the same values.
     const auto round_to_kept = [](Tile& share, float by, float unit) {
       const uint4 part = narrowed(share, by);
       widen(share, part, unit);
@@ -231,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     cluster_wait();
 
-    // Compute the outputs of the block's own tokens. P becomes the product overlap * steps of the last layer.
+    // Compute the outputs of the tokens that this block owns. P becomes the product overlap * steps of the last layer.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
@@ -249,7 +250,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    if (Tile::row() == 0) {  // this warp has the kOwned rows of P that the block has written
+    if (Tile::row() == 0) {  // this warp computes with the kOwned rows of P that this block has written
       Tile out;
       multiply<4>(out, Left(P), Right(B));
       out.each([&](int i, int j, float& a, float& b) {
@@ -259,7 +260,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       });
     }
   }
-  cluster_wait();  // wait until the other blocks no longer read the shared memory of this block
+  cluster_wait();  // wait until no other block reads the shared memory of this block any more
 }
 
 int64_t kept_by_cluster(const FastWeightsProblem& p) {

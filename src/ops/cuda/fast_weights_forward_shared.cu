@@ -1,5 +1,5 @@
-// The forward pass of TTT-MLP for weights that fit in shared memory, where they stay between the chunks. Data that the
-// backward pass needs is written to global memory; nothing is read back.
+// The forward pass of TTT-MLP for weights that fit in shared memory. The weights stay there for all chunks. Data that
+// the backward pass needs is written to global memory and is not read back by the forward pass.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,12 +9,12 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// Row strides for which the lanes of a fragment read different banks: a multiple of 32 plus 4 for left operands, plus 8
-// for right operands.
+// Row strides with which the lanes of a fragment read different banks: a multiple of 32 plus 4 for left operands, or
+// plus 8 for right operands.
 constexpr int kFirst = kHidden + 8, kLast = kDim + 8, kInput = kHidden + 4, kGradient = kHidden + 8;
 constexpr int kParts = 4;  // number of partial sums of the last layer's overlap
 
-// Shared memory in floats: the sizes in the order of the pointers in the kernel.
+// Size of the shared memory in floats. The terms are in the order of the pointers in the kernel.
 constexpr int kFloats = kDim * kFirst + kHidden * kLast + 2 * kT * kInput + kT * kGradient + 5 * kTokens<kT> +
                         kT * kSquare + kParts * kT * kT + kHidden + kDim + Factors::kFloats;
 constexpr int kBytes = kFloats * static_cast<int>(sizeof(float));
@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
   // Tile of the inner gradients g of the first layer.
   float* const G = X + kT * kInput;
-  // K: k, at the end the outputs before the norm
+  // Tile K contains k, and at the end the outputs before the norm.
   float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;
-  // Tile B: inner gradient g of the last layer. Tile Z: two partial sums of the last layer's output.
+  // Tile B contains the inner gradient g of the last layer, tile Z two partial sums of the last layer's output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // Tile P: product overlap * steps of a layer. Tile O: partial sums of the last layer's overlap.
+  // Tile P contains the product overlap * steps of a layer, tile O the partial sums of the last layer's overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   const TttLayer &first = p.first, &last = p.last;
   constexpr Gelu act{.tanh = true};
   const InnerLoss loss(p, block.head());
-  const auto own = [](float* tile) { return tile + warp() * kStep + 2 * lane(); };  // each warp has one row
-  // Multiplies hidden inputs by the last layer's weights. The result is stored in Z as two partial sums.
+  // Address of the lane's two elements in the row of this warp.
+  const auto own = [](float* tile) { return tile + warp() * kStep + 2 * lane(); };
+  // Multiplies hidden inputs by the last layer's weights and stores the result in Z as two partial sums.
   const auto last_product = [&](const float* inputs) {
     Half half;
     const int from = Half::part() * kHidden / 2;
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     const float2 y = pair(own(K)), q = pair(own(Q));
     if (p.for_backward) set_pair(p.y_q + row_place, y.x, y.y);
     if (p.out.at) OwnRows<Token, kWarps>::write(block, p.out, chunk, 0, output(loss, q, y));
-    __syncwarp();  // the tokens of the next chunk overwrite memory that the warp has read
+    __syncwarp();  // the tokens of the next chunk overwrite memory that other lanes of the warp may still read
   }
   if (!last.W_end) return;
   store<kDim, kThreads, kHidden, kFirst>(first.W_end + block.n() * kDim * kHidden, W_first);

@@ -5,8 +5,8 @@
 
 namespace lazy::ops::cuda {
 
-// Returns threadIdx.x. The register is read again in every call, so that the compiler does not keep addresses that
-// depend on it in registers for the whole kernel.
+// Returns threadIdx.x. Every call reads the special register again, so that the compiler does not keep addresses that
+// depend on the thread index in registers for the whole kernel.
 __device__ inline int thread() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
@@ -59,17 +59,17 @@ constexpr bool kClusters = false;
 #else
 constexpr bool kClusters = true;
 #endif
-// The barrier of all threads of a cluster, split into arrive and wait. Arriving threads wait until their writes to
-// global memory are in the L2 cache, so such writes are better issued between the two calls.
+// The barrier of all threads of a cluster, split into arrive and wait. cluster_arrive blocks until the thread's earlier
+// writes to global memory are in the L2 cache. It is therefore better to issue such writes between the two calls.
 __device__ inline void cluster_arrive() {
   if constexpr (kClusters) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
 __device__ inline void cluster_wait() {
   if constexpr (kClusters) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Bulk copies from shared to global memory, both aligned to 16 bytes. One thread issues the copy after a block barrier;
-// before the barrier, every thread must execute the fence after its writes. The same thread waits until the copy has
-// read the shared memory.
+// Bulk copies from shared to global memory, both aligned to 16 bytes. After its writes to shared memory, every thread
+// must execute the fence, followed by a block barrier. One thread then issues the copy, and the same thread waits until
+// the copy has read the shared memory.
 __device__ inline void fence_for_bulk_copies() {
   if constexpr (kClusters) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -84,8 +84,8 @@ __device__ inline void copy_bulk(void* to, const void* from, uint32_t bytes) {
 __device__ inline void wait_for_bulk_reads() {
   if constexpr (kClusters) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
-// The dynamic shared memory of a kernel. The emulator replaces this function, because it has to select the memory of
-// the block.
+// Returns the dynamic shared memory of a kernel. The CPU emulator that runs the kernels in tests replaces this
+// function, because it must select the memory of the emulated block.
 template <typename X>
 __device__ X* own_memory(X* memory) {
   return memory;

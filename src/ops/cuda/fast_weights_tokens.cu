@@ -1,5 +1,6 @@
-// Converts the tokens of Titans to inputs of the fast-weights kernels, and the outputs back, each in one pass over
-// memory. A block processes one chunk of a sequence and head, a warp one token at a time.
+// Converts the tokens of Titans to inputs of the fast-weights kernels, and the outputs of these kernels back. Each
+// direction needs only one pass over memory. A block processes one chunk of a sequence and head, and a warp processes
+// one token at a time.
 #include "ops/cuda/fast_weights.cuh"
 #include "ops/cuda/vector.cuh"
 
@@ -25,8 +26,9 @@ __device__ void write(void* to, int64_t place, float2 x) {
   *reinterpret_cast<Two<T>*>(static_cast<T*>(to) + place) = {rounded<T>(x.x), rounded<T>(x.y)};
 }
 
-// Calls function(offset of the token in chunked tensors, offset in tensors by sequence, sequence, head, token of the
-// sequence) for the tokens of the warp, including padding tokens.
+// Calls `function` for each token of the warp, including padding tokens. Its arguments are the offset of the token in
+// chunked tensors, the offset in tensors by sequence, the sequence, the head, and the index of the token in the
+// sequence.
 template <typename Function>
 __device__ void each_token(const MemoryShape& s, const Function& function) {
   const int64_t n = blockIdx.x % (s.batch * s.heads), chunk = blockIdx.x / (s.batch * s.heads);
@@ -38,7 +40,7 @@ __device__ void each_token(const MemoryShape& s, const Function& function) {
   }
 }
 
-// x / sqrt(sum x^2 + 1e-6)
+// Scales a row x to unit length: x / sqrt(sum x^2 + 1e-6).
 struct UnitVector {
   float2 u;
   float factor;

@@ -8,13 +8,13 @@ namespace lazy::ops::cuda::learning {
 
 constexpr int kT = 16, kRow = kDim + 8, kTile = kT * kRow, kSquare = kT + 4;
 
-// The sequence and head of a block.
+// The sequence and head that a block processes.
 struct Block {
   const TttProblem& p;
 
   __device__ int64_t head() const { return blockIdx.y; }
   __device__ int64_t n() const { return blockIdx.x * p.heads + blockIdx.y; }
-  // Index of the initial state.
+  // Index of the initial state in its tensor.
   __device__ int64_t state() const { return p.one_state ? head() : n(); }
   __device__ int64_t chunk(int64_t chunk) const { return n() * p.C + chunk; }
   template <typename T>
@@ -23,7 +23,7 @@ struct Block {
   }
 };
 
-// Two adjacent elements of a token in their storage type.
+// Two adjacent elements of a token in the data type in which the token is stored.
 template <typename T>
 struct Two {
   uint32_t x;
@@ -68,8 +68,8 @@ class OwnRows {
   Two<T> rows_[WarpRows<WARPS>::kRows];
 };
 
-// A thread's adjacent elements of the rows of its warp, loaded from global memory to registers and later stored to a
-// tile.
+// A thread's pairs of adjacent elements in the rows of its warp. They are loaded from global memory to registers and
+// later stored to a tile.
 template <typename T, int WARPS>
 class RowPiece {
  public:
@@ -106,7 +106,7 @@ class RowPiece {
   Vector vectors_[kVectors];
 };
 
-// The factors of the tokens of a chunk, in shared memory.
+// The factors of the tokens of a chunk. The arrays are in shared memory.
 struct Factors {
   float *scale, *rates, *steps;  // scale per token; learning rates; factors of the gradients in the next state
   static constexpr int kFloats = 3 * kT;
@@ -119,7 +119,7 @@ struct Factors {
   __device__ float operator()(int i, int j) const { return j > i ? 0 : scale[i] * rates[j]; }
 };
 
-// Loads the inputs of the next chunk while the current chunk is processed (forward pass).
+// Loads the inputs of the next chunk while the current chunk is processed; used by the forward pass.
 template <typename T, int WARPS>
 struct Ahead {
   __device__ void read(const Block& block, int64_t chunk) {
@@ -134,13 +134,13 @@ struct Ahead {
   float rate = 0;
 };
 
-// A row of the outputs of a TTT layer. f is the output of the model at q.
+// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model at q.
 __device__ inline float2 output(const InnerLoss& norm, float2 q, float2 f) {
   const float2 n = NormRow(f).n;
   return make_float2(q.x + n.x * norm.weight.x + norm.bias.x, q.y + n.y * norm.weight.y + norm.bias.y);
 }
-// Returns the gradient with respect to f from the gradient d of the output. Adds to the gradients of the norm's weight
-// and bias.
+// Returns the gradient with respect to f, given the gradient d of the output. Also adds to the gradients of the norm's
+// weight and bias.
 __device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 d, float2& by_weight, float2& by_bias) {
   const NormRow row(f);
   by_weight = make_float2(by_weight.x + d.x * row.n.x, by_weight.y + d.y * row.n.y);
@@ -148,7 +148,7 @@ __device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 
   return row.through(make_float2(d.x * norm.weight.x, d.y * norm.weight.y));
 }
 
-// Writes the gradients of the learning rates of a chunk and adds to the gradients of the scale. Only the first 2 kT
+// Writes the gradients of the learning rates of a chunk, and adds to the gradients of `scale`. Only the first 2 kT
 // threads take part. by_steps: gradients of the factors operator()(i, j). sums: gradients of `steps`, one row per
 // group.
 template <int GROUPS>
@@ -173,7 +173,7 @@ __device__ void by_factors(const Block& block, int64_t chunk, const Factors& fac
   d_scale[t] += sum;
 }
 
-// An operand from tokens. bf16 values are exact in TF32 and need no rounding.
+// A matrix operand that consists of tokens. bf16 values are exact in TF32 and need no rounding.
 template <typename T, typename Factor>
 __device__ auto exact(const Factor& factor) {
   if constexpr (sizeof(T) == 2) {
@@ -185,10 +185,11 @@ __device__ auto exact(const Factor& factor) {
 
 void ttt_mlp_forward(const TttProblem& p, cudaStream_t stream);
 void ttt_mlp_backward(const TttProblem& p, cudaStream_t stream);
-// Shared memory of the backward pass, which needs more than the forward pass; 0 if the width H is not supported.
+// Shared memory in bytes of the backward pass, which needs more than the forward pass. Returns 0 if the width H is not
+// supported.
 int ttt_mlp_memory(int64_t H);
 
-// Calls function(token) with a number of the dtype of the tokens.
+// Calls function(token) with a value of the tokens' data type.
 template <typename Function>
 void with_tokens(const TttProblem& p, const Function& function) {
   p.bf16 ? function(__nv_bfloat16{}) : function(float{});

@@ -1,7 +1,7 @@
-// TTT-Linear. A block iterates over the chunks of one sequence and head. The state stays in registers for all chunks.
-// Each warp has 16 of its columns, stored as accumulators of the transposed state, which are right operands of products
-// over the rows. The backward pass starts from the last state and reverts the update of each chunk with the inner
-// gradients that the forward pass saved.
+// TTT-Linear. Each block iterates over the chunks of one sequence and head. The state stays in registers for all
+// chunks: each warp has 16 columns of it, stored as accumulators of the transposed state, which can be used as right
+// operands of products over the rows. The backward pass starts from the last state. It reverts the update of each chunk
+// with the inner gradients that the forward pass saved.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -20,7 +20,7 @@ constexpr int kBackwardFloats =
     6 * kTile + 2 * kDim * kState + 3 * kT * kSquare + 2 * kDim + Factors::kFloats + (kWarps + 1) * kT;
 constexpr int bytes(int floats) { return floats * static_cast<int>(sizeof(float)); }
 
-// Loads the state of the block, which is stored with rows by columns.
+// Loads the state of the block. In memory, the state has the layout (rows, columns).
 __device__ void read(State& to, const float* from) {
   to.each([&](int column, int row, float& a, float& b) {
     a = from[row * kDim + column], b = from[(row + 1) * kDim + column];
@@ -30,13 +30,13 @@ __device__ void write(State& state, float* to) {
   state.each(
       [&](int column, int row, float& a, float& b) { to[row * kDim + column] = a, to[(row + 1) * kDim + column] = b; });
 }
-// Stores the state to shared memory by columns, as an operand of products over its columns.
+// Stores the state to shared memory in the layout (columns, rows), for use as an operand of products over its columns.
 __device__ void share(State& state, float* to) {
   state.each([&](int column, int row, float& a, float& b) { set_rounded_pair(to + column * kState + row, a, b); });
 }
 using OverColumns = PairRows<Outputs, kState>;
 
-// A right operand for products over the rows of the state.
+// The state as a right operand of products over its rows.
 struct OverRows {
   const State& state;
   __device__ float2 operator()(int step, int n) const {
@@ -44,8 +44,8 @@ struct OverRows {
   }
 };
 
-// state += left * right. The sum of the chunk is computed first and added in fp32 with rounding to nearest, because the
-// state is a sum over many chunks.
+// Computes state += left * right. The product is summed separately and then added to the state in fp32 with rounding to
+// nearest, because the state is a sum over many chunks.
 template <typename Left, typename Right>
 __device__ void add_chunk(State& state, const Left& left, const Right& right) {
   const int i = lane() / 4, j = lane() % 4, row = State::row() + i;
@@ -81,9 +81,10 @@ constexpr bool kInRegisters<OverRows> = true;
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  // Tile Z: f(k), later f(q).
+  // Tile Z contains f(k), later f(q), where f is the fast-weights model.
   float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;
-  float *const P = G + kTile, *const bias = P + kT * kSquare;  // tile P: factors of the inner gradients in the outputs
+  // Tile P contains the factors of the inner gradients in the outputs.
+  float *const P = G + kTile, *const bias = P + kT * kSquare;
   const Factors factors(bias + kDim);
   const Block block{p};
   const InnerLoss loss(p, block.head());
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
     Rows4::each([&](int m) {
       OwnRows<Token, kWarps>::write(block, p.out, chunk, m, output(loss, pair(Rows4::at(Q, m)), pair(Rows4::at(Z, m))));
     });
-    __syncwarp();  // the q of the next chunk overwrites memory that the warp has read
+    __syncwarp();  // the q of the next chunk overwrites memory that other lanes of the warp may still read
   }
   if (!p.last.W_end) return;
   write(W, p.last.W_end + block.n() * kDim * kDim);
@@ -147,18 +148,20 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  // Tile G: the inner gradients, later the gradient of q.
+  // Tile G contains the inner gradients, later the gradient of q.
   float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;
-  // Tile Z: f(k), then the gradient of the target, then the gradient of k. Tile Y: f(q), then the gradient of f(q).
-  // Tile X: the gradient of the inner gradients, then the gradient of f(k).
+  // With f the fast-weights model: tile Z contains f(k), then the gradient of the target, then the gradient of k. Tile
+  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient of the inner gradients, then the gradient
+  // of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  // Tile P: factors of the inner gradients in the outputs.
+  // Tile P contains the factors of the inner gradients in the outputs.
   float* const P = D_shared + kDim * kState;
-  float *const R = P + kT * kSquare, *const S = R + kT * kSquare;  // gradients of q k^T (R) and of the factors (S)
+  // Gradient of q k^T (R) and gradient of the factors (S).
+  float *const R = P + kT * kSquare, *const S = R + kT * kSquare;
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;
   const Factors factors(d_bias + kDim);
-  float* const sums = factors.steps + kT;  // gradients of the step factor of each token: one partial sum per warp
+  float* const sums = factors.steps + kT;  // gradients of each token's step factor: one partial sum per warp
   float* const d_scale = sums + kWarps * kT;
   const Block block{p};
   State W, D;  // the state and the gradient with respect to it
@@ -191,7 +194,8 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     if (threadIdx.x < kWarps * kT) sums[threadIdx.x] = 0;
     __syncthreads();
 
-    // Reconstruct the state at the start of the chunk, recompute its outputs, and backpropagate through its update.
+    // Reconstruct the state at the start of the chunk, recompute the outputs of this state, and backpropagate through
+    // its update.
     add_chunk(W, ScaledColumnsOf<kRow>{G, factors.steps}, exact<Token>(RowsOf<kRow>{K}));
     share(W, W_shared);
     if (threadIdx.x < kDim) bias[threadIdx.x] += stepped_sum<kT, kRow>(factors.steps, G);
@@ -223,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
     y.each([&](int i, int j, float& a, float& b) { set_pair(Y + i * kRow + j, a + bias[j], b + bias[j + 1]); });
     __syncthreads();
 
-    // Backpropagate through the norm of the model's outputs.
+    // Backpropagate through the norm that is applied to the model's outputs.
     {
       const InnerLoss loss(p, block.head());
       Rows4::each([&](int m) {
@@ -293,7 +297,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
       OwnRows<Token, kWarps>::write(block, p.d_q, chunk, m, make_float2(d.x + by_q.x, d.y + by_q.y));
       OwnRows<Token, kWarps>::write(block, p.d_k, chunk, m, pair(Rows4::at(Z, m)));
     });
-    __syncwarp();  // the gradients of the next chunk overwrite memory that the warp has read
+    __syncwarp();  // the gradients of the next chunk overwrite memory that other lanes of the warp may still read
   }
 
   write(D, p.last.d_W + block.n() * kDim * kDim);

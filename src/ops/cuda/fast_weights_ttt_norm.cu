@@ -1,5 +1,5 @@
-// LayerNorm of the outputs of a TTT layer: bf16 rows, fp32 weights and sums. Each warp processes a row. Each lane has 8
-// adjacent elements of every 256 elements.
+// LayerNorm of the outputs of a TTT layer, with bf16 rows, fp32 weights and fp32 sums. Each warp processes one row. Of
+// every 256 elements, each lane has 8 adjacent ones.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kPiece = 8, kWidth = 32 * kPiece;
 
-// The elements of a row that a lane has: VECTORS times 8 elements.
+// The elements of a row that a lane has: VECTORS vectors of 8 elements.
 template <int VECTORS>
 struct TttNormRow {
   static constexpr int kCount = VECTORS * kPiece;
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(kThreads) norm_forward(const __grid_constant__
   x.write(static_cast<__nv_bfloat16*>(p.y) + row * p.dim);
 }
 
-// Each block sums the parameter gradients of its rows. The rows of a warp are added in order.
+// Each block sums the parameter gradients of its rows. The rows of a warp are added in order, so that the result is
+// reproducible.
 template <int VECTORS>
 __global__ void __launch_bounds__(kThreads) norm_backward(const __grid_constant__ TttNorm p) {
   extern __shared__ __align__(128) float memory[];

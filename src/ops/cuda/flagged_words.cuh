@@ -1,7 +1,7 @@
-// Words that the blocks of one grid exchange through the L2 cache. All blocks must run at the same time. A word has 32
-// bits of data and a 32-bit flag that identifies the exchange. The receiver polls the word until the flag has the
-// expected value. An exchange thus needs only the transfer of the data: no barrier, no fence and no counter. 64-bit
-// loads and stores are atomic (PTX memory model).
+// Words that the blocks of one grid exchange through the L2 cache. All blocks must run at the same time. A word
+// consists of 32 bits of data and a 32-bit flag that identifies the exchange. The receiver polls the word until the
+// flag has the expected value. An exchange thus needs only the transfer of the data and no barrier, fence or counter.
+// This works because 64-bit loads and stores are atomic (PTX memory model).
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -18,15 +18,15 @@ __device__ inline uint32_t data(Word x) { return static_cast<uint32_t>(x); }
 __device__ inline float number(Word x) { return __uint_as_float(data(x)); }
 __device__ inline bool is_of(Word x, uint32_t flag) { return static_cast<uint32_t>(x >> 32) == flag; }
 
-constexpr unsigned kMaxPolls = 1 << 22;  // number of polls before a timeout is reported, a few seconds
+constexpr unsigned kMaxPolls = 1 << 22;  // number of polls, which take a few seconds, before a timeout is reported
 
 static __device__ __noinline__ void give_up() {
   printf("lazy: timeout in block %u of %u while waiting for other blocks\n", blockIdx.x, gridDim.x);
   __trap();
 }
 
-// Polls N groups of SIZE (1 or 2) adjacent words until every word has the flag `flag`. The loads of all groups are
-// issued together. For a null pointer, the result is 0.
+// Polls N groups of SIZE (1 or 2) adjacent words until every word has the expected flag. The loads of all groups are
+// issued together. The result for a null pointer is 0.
 template <int SIZE, int N>
 __device__ void wait_for_words(const Word* const (&from)[N], uint32_t flag, Word (&x)[N][SIZE]) {
   bool done[N];

@@ -1,11 +1,11 @@
-// Persistent kernel that computes all layers of a decode step of one sequence, with one block per multiprocessor. A
-// step is bound by latency: at full memory bandwidth, reading the weights takes 0.17 ms, but the 24 layers consist of
-// some 170 dependent work items. Therefore blocks exchange only the data that they need (flagged_words.cuh), weights
+// Persistent kernel that computes all layers of a decode step of one sequence, with one block per multiprocessor. Such
+// a step is bound by latency: at full memory bandwidth, reading the weights takes 0.17 ms, but the 24 layers consist of
+// about 170 dependent work items. Therefore blocks exchange only the data that they need (flagged_words.cuh), weights
 // and keys are prefetched, and the critical path between two exchanges is short.
 //
-// There are seven exchanges per layer: x -> q, k, v -> partial scores -> sums of pieces -> attention outputs -> x ->
-// SwiGLU outputs -> x. Each buffer of words is used once per layer. A block overwrites a buffer only after it has
-// received words that depend, through the exchanges in between, on all reads of the previous contents.
+// Each layer has seven exchanges between blocks: x -> q, k, v -> partial scores -> sums of pieces -> attention outputs
+// -> x -> SwiGLU outputs -> x. Each buffer of words is used once per layer. A block overwrites a buffer only after it
+// has received words that depend on all reads of the previous contents, through the exchanges in between.
 #include <algorithm>
 #include <climits>
 #include <optional>
@@ -22,8 +22,8 @@ namespace step {
 template <int D>
 constexpr int kSharedBytes = (static_cast<int>(sizeof(StepShared<D>)) + 127) / 128 * 128;
 
-// Writes q, k and v to the buffer `heads` of words, after rotating q and k (RoPE). Element r of a unit belongs to half
-// r / 8 of a RoPE pair.
+// Applies RoPE to q and k and writes q, k and v to the word buffer `heads`. In a unit (the group of matrix rows that a
+// block multiplies), elements r < 8 belong to the first half of a RoPE pair and elements r >= 8 to the second half.
 template <typename T, int D>
 __device__ void put_head(const Worker<T, D>& w, uint32_t flag, bool there, int unit, int r, float y) {
   const PageTarget& pages = w.s.pages;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
         [&](bool there, int unit, int r, float y, Word) { put_head<T, D>(w, flag, there, unit, r, y); });
     attention.set_layer(l);
     attention.score(l, flag);
-    worker_barrier();  // two warps compute the scores of a piece, one part each
+    worker_barrier();  // two warps compute the scores of a piece of keys, one part each; wait for both
     attention.sum_values(l, flag);
     if (layer + 1 < s.count) attention.begin_part(s.layers[layer + 1], warp);
     attention.add_pieces(flag);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
   worker_barrier();
   if (threadIdx.x != 0) return;
   __threadfence();
-  if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {  // all blocks have read the flag
+  if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {  // this is the last block, so all blocks have read the flag
     s.counter[1] = 0;
     s.counter[0] = base + s.count;
   }
@@ -152,7 +152,7 @@ Room room_of(const FusedDecodeLayers& p, const Kernel& kernel) {
 }
 
 // The kernel arguments except for the layers, and the number of 64-bit words in the workspace. If p.words is null, only
-// this number is valid.
+// the number of words is valid.
 struct Plan {
   Layers arguments;
   int64_t words = 0;

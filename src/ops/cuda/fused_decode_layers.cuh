@@ -1,7 +1,9 @@
-// Shared code of fused_decode_layers.cu: arguments, shared memory of a block, matrices and their slots.
+// Shared code of fused_decode_layers.cu: kernel arguments, shared memory of a block, and the assignment of matrix rows
+// to blocks.
 //
-// There is one block per multiprocessor. kWorkers warps compute products and attention. One more warp loads the weights
-// in the order of their use to a ring buffer of slots in shared memory; it waits only for free slots.
+// There is one block per multiprocessor. In each block, kWorkers worker warps compute products and attention. One more
+// warp loads the weights, in the order in which they are used, to a ring buffer of slots in shared memory. It only
+// waits for free slots.
 #pragma once
 #include "attention/cuda/decode_products.cuh"
 #include "attention/cuda/hopper_copies.cuh"
@@ -14,15 +16,16 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWorkers = kParts, kWorkerThreads = 32 * kWorkers, kLayerThreads = kWorkerThreads + 32;
 constexpr int kMaxLayers = 30;  // maximum number of layers per launch
-constexpr int kUnits = 3;       // number of units of a matrix that a worker multiplies at once
+// Number of units (groups of matrix rows) that a worker warp multiplies at the same time.
+constexpr int kUnits = 3;
 constexpr int kMaxSlots = 6;
 
 // The keys of a head are divided at three levels. A part (kPart keys) is the number of keys whose scores one warp
 // computes. A piece (kPiece keys, two parts) is the number of keys whose values are summed together. A unit (kUnitKeys
-// keys) is on one page of the cache. The decode kernels use the same division in a decode step of a model
+// keys) is on one page of the cache. The separate decode kernels divide the keys in the same way
 // (attention/cuda/decode.cu), so that the results are bitwise equal.
 constexpr int kPart = 64, kPiece = 128, kUnitKeys = decoding::kPad;
-constexpr int kPieces = 64;    // maximum number of pieces of a block whose addresses are computed only once
+constexpr int kPieces = 64;    // maximum number of pieces per block whose addresses are computed only once
 constexpr int kScores = 2048;  // maximum number of scores of a block that are stored in shared memory
 
 struct Layers {
@@ -32,10 +35,11 @@ struct Layers {
   float eps;
   const void* x;  // input of the first layer
   void* y;        // output of the last layer
-  // Buffers of words that the blocks exchange. Buffers with two elements of T per word: x before a layer (stream), q, k
-  // and v (heads), attention outputs (attended), x within a layer (middle), SwiGLU outputs (activated). Buffers with
-  // one float per word: largest score and sum of exponentials of each part (parts: heads, max_parts, 2), and the
-  // weighted value sums of the pieces (sums: heads, max_pieces, dim).
+  // Buffers of words that the blocks exchange. The words of the following buffers contain two elements of type T: x
+  // before a layer (stream), q, k and v (heads), attention outputs (attended), x within a layer (middle), SwiGLU
+  // outputs (activated). The words of the other buffers contain one float: the largest score and the sum of
+  // exponentials of each part (parts: heads, max_parts, 2), and the weighted value sums of the pieces (sums: heads,
+  // max_pieces, dim).
   Word *stream, *heads, *attended, *middle, *activated, *parts, *sums;
   int max_pieces;
   uint32_t* counter;  // (2): the last flag in use; number of finished blocks
@@ -44,14 +48,15 @@ struct Layers {
 };
 static_assert(sizeof(Layers) <= 4 << 10);
 
-// A piece of the keys of a head (kPiece keys), and the cache offsets of its units without the offset of the head.
+// A piece of the keys of a head (kPiece keys), and the cache offsets of the units in this piece, without the offset of
+// the head.
 struct KeyPiece {
   int head, number;
   int64_t at[kPiece / kUnitKeys];
 };
 
-// Results of a product. The inner dimension is divided into kParts parts. For each part, the structure has the sums of
-// all units, padded to whole warps, and the sum of squares of x.
+// Results of a product. The inner dimension is divided into kParts parts. For each part, the struct contains the sums
+// of all units, padded to whole warps, and the sum of squares of x.
 struct ProductRoom {
   float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
 };
@@ -59,7 +64,7 @@ struct ProductRoom {
 template <int D>
 struct StepShared {
   uint64_t full[kMaxSlots], empty[kMaxSlots];
-  ProductRoom rooms[2];  // used alternately, because some warps may still read the previous product
+  ProductRoom rooms[2];  // used alternately, because some warps may still read the results of the previous product
   float scores[kScores];
   float2 angles[D / 2];  // cosines and sines of the pairs of the token
   int64_t slot, length;  // cache slot of the token; length of its sequence
@@ -68,8 +73,8 @@ struct StepShared {
 
 // The matrices of a layer. A unit is the smallest number of rows that a block multiplies. For SwiGLU and for RoPE
 // pairs, one half of the rows of a unit comes from the first half of the matrix and the rest from the second half.
-// Every gridDim.x-th unit belongs to the same block. A slot of the ring buffer contains some columns of a unit; its
-// rows are padded, so that eight of them are in different banks.
+// Every gridDim.x-th unit belongs to the same block. A slot of the ring buffer contains some columns of a unit. The
+// rows in a slot are padded, so that eight rows are in different banks.
 enum class MatrixKind { heads, output, gate_up, down };
 __host__ __device__ constexpr bool has_halves(MatrixKind kind) {
   return kind == MatrixKind::heads || kind == MatrixKind::gate_up;
@@ -79,7 +84,7 @@ __host__ __device__ constexpr int columns_of(MatrixKind kind) { return 8192 / ro
 __host__ __device__ constexpr int pitch_of(MatrixKind kind) { return 2 * columns_of(kind) + 64; }
 constexpr int kSlotBytes = 16 * pitch_of(MatrixKind::heads);
 static_assert(kSlotBytes >= 8 * pitch_of(MatrixKind::down));
-constexpr int kColumnsAtOnce = kParts * kChunk;  // the width of a matrix is a multiple of this
+constexpr int kColumnsAtOnce = kParts * kChunk;  // the width of a matrix must be a multiple of this number
 
 struct Matrix {
   const void* W;
@@ -99,13 +104,13 @@ __device__ inline Matrix matrix_of(const Layers& s, const FusedDecodeLayer& l, M
   }
   __builtin_unreachable();
 }
-// Returns the first unit of this block. For some matrices, units are assigned to blocks in descending order. Otherwise
-// the blocks that get one more unit than the others would be the same for all matrices.
+// Returns the first unit of this block. For some matrices, units are assigned to blocks in descending order, so that
+// the blocks with one unit more than the others are not the same for all matrices.
 __device__ inline int first_unit(MatrixKind kind) {
   const int block = blockIdx.x, blocks = gridDim.x;
   return kind == MatrixKind::gate_up || kind == MatrixKind::output ? blocks - 1 - block : block;
 }
-// Returns the row of the matrix that is row r of a unit.
+// Returns the index in the matrix of row r of a unit.
 __device__ inline int row_of_unit(const Layers& s, MatrixKind kind, int unit, int r) {
   switch (kind) {
     case MatrixKind::heads: {

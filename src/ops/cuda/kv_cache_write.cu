@@ -1,6 +1,7 @@
-// KV-cache write: rotates q and k of the tokens and stores keys and values to pages, 16 bytes at a time if the tensors
-// are aligned. A thread processes the same item of several heads, which have equal angles, so that several loads are in
-// flight. Grid: (items of the groups of heads of q, then k, then v; tokens, or rows of the gathered keys and values).
+// KV-cache write: applies RoPE to q and k of the tokens and stores keys and values to pages, 16 bytes at a time if the
+// tensors are aligned. A thread processes the same item of several heads, so that several loads are in flight; these
+// heads have equal angles. blockIdx.x enumerates the items of the groups of heads of q, then k, then v. blockIdx.y
+// enumerates the tokens or the rows of the gathered keys and values.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -19,19 +20,20 @@ constexpr unsigned kMaxThreads = 256;
 
 struct KvCacheWriteWork {
   KvCacheWrite p;
-  // Items per head of q and k that contain pairs to rotate; all items per head of q and k; items per head of v.
+  // Number of items per head of q and k that contain pairs to rotate; number of all items per head of q and k; number
+  // of items per head of v.
   unsigned turned, items, of_value;
   unsigned groups, kv_groups;  // number of groups of heads of q, and of k and v
   unsigned width, tokens;      // threads of a block per token (or gathered row); tokens per block
 };
 
-// Loads bypass the read-only cache, because the previous kernel may still write when this kernel starts.
+// The loads bypass the read-only cache, because the previous kernel may still write the data when this kernel starts.
 template <typename T, int N>
 __device__ Bits<T, N> fetch(const T* from) {
   return __ldcg(reinterpret_cast<const Bits<T, N>*>(from));
 }
 
-// HEADS: number of heads in a group. Consecutive heads of a group are as far apart as there are groups.
+// HEADS is the number of heads in a group. The distance between consecutive heads of a group is the number of groups.
 template <typename T, int N, bool INTERLEAVED, int HEADS>
 __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_constant__ KvCacheWriteWork work) {
   decoding::let_next_start();
@@ -48,8 +50,7 @@ __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_con
   const unsigned group = among / items, item = among - group * items;
   const auto heads = static_cast<unsigned>(is_q ? p.to.heads : p.to.kv_heads);
 
-  // Addresses of the first head. `from` is null for a source of zeros; `to` and `also` are null if nothing is stored
-  // there.
+  // Addresses of the first head. `from` is null if zeros are stored; `to` or `also` is null if nothing is stored there.
   const T* from = nullptr;
   T *to = nullptr, *also = nullptr;
   int64_t from_head = p.to.dim;
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_con
     return store_all(low, at);
   }
   constexpr bool kOneVector = kPairsInVector<N, INTERLEAVED>;
-  constexpr int P = kOneVector ? N / 2 : N;  // pairs per thread
+  constexpr int P = kOneVector ? N / 2 : N;  // number of RoPE pairs per thread and head
   const unsigned pair = item * P, first = INTERLEAVED ? 2 * pair : pair,
                  second = INTERLEAVED ? first + 1 : pair + static_cast<unsigned>(p.to.table.pairs);
   fetch_all(low, first);
@@ -128,8 +129,8 @@ void launch(const KvCacheWrite& p, cudaStream_t stream) {
         work, grid, static_cast<int>(work.width * work.tokens), 0, true, stream);
   };
   const auto of_heads = [&](auto interleaved) {
-    // From this number of tokens on, one thread processes several heads. With fewer tokens there are too few threads
-    // for that, and each thread would wait for more loads.
+    // With at least this number of tokens, one thread processes several heads. With fewer tokens there would be too few
+    // threads, and each thread would wait for more loads.
     constexpr int64_t kManyTokens = 1024;
     if constexpr (N > 1) {
       if (places >= kManyTokens) return run(interleaved, std::integral_constant<int, 4>{});

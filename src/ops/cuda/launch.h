@@ -15,7 +15,7 @@ inline void check(cudaError_t status, const char* operation) {
   }
 }
 
-// Call this function after a kernel launch.
+// Throws if the preceding kernel launch failed. Must be called after each kernel launch.
 inline void check_launch(const char* operation) { check(cudaGetLastError(), operation); }
 
 // Maximum number of blocks of a grid along y and along z.
@@ -24,8 +24,8 @@ inline void check_launch(const char* operation) { check(cudaGetLastError(), oper
 #endif
 constexpr int64_t kGridLimit = LAZY_GRID_LIMIT;
 
-// Calls part(first, count) for successive ranges of items, such as the sequences of a batch, that are mapped to the y
-// or z axis of a grid. Each range fits in one launch. `each`: number of blocks per item.
+// Calls part(first, count) for successive ranges of items (such as the sequences of a batch) that are mapped to the y
+// or z axis of a grid. Each range fits in one launch. `each` is the number of blocks per item.
 template <typename Function>
 void in_parts(int64_t count, const Function& part, int64_t each = 1) {
   const int64_t most = kGridLimit / each;

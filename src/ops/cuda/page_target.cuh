@@ -6,8 +6,9 @@
 
 namespace lazy::ops::cuda {
 
-// A token has (heads + 2 kv_heads) * dim / 2 pairs: first of the heads of q, then of k, then of v. Four adjacent pairs
-// that start at a multiple of four belong to one head, and either all or none of them are rotated.
+// A pair of elements that RoPE rotates together. A token has (heads + 2 kv_heads) * dim / 2 pairs: first the pairs of
+// the heads of q, then of k, then of v. Four adjacent pairs that start at a multiple of four belong to one head, and
+// either all or none of them are rotated.
 struct RopePair {
   int head, number;   // number: index of the pair in the head
   int first, second;  // dimensions of the two elements
@@ -25,7 +26,7 @@ __device__ inline RopePair pair_of(const PageTarget& p, int index) {
   return r;
 }
 
-// Slot and position of a token. The angles can be loaded long before they are used.
+// Cache slot and position of a token. The RoPE angles can be loaded long before they are used.
 struct TokenSlot {
   int64_t slot, position;
 };
@@ -40,7 +41,7 @@ struct Angles {
 __device__ inline bool in_table(const PageTarget& p, const TokenSlot& place) {
   return place.position >= 0 && place.position < p.table.positions;
 }
-// Loads the angles of N adjacent pairs, starting at `pair`, if they are in the table.
+// Loads the angles of N adjacent pairs, starting at `pair`, if the table contains the position.
 template <int N>
 __device__ Angles<N> angles_of(const PageTarget& p, const RopePair& pair, const TokenSlot& place) {
   Angles<N> r;

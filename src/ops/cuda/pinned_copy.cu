@@ -9,7 +9,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-// kAtOnce: number of words that a thread loads before it stores the first one
+// kAtOnce: number of words that a thread loads before it stores the first word
 constexpr int kThreads = 256, kAtOnce = 4;
 
 __global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedCopy p) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) copy(const __grid_constant__ PinnedC
 
 void pinned_copy(const PinnedCopy& p, cudaStream_t stream) {
   if (p.words == 0) return;
-  constexpr int64_t kMaxBlocks = 64;  // enough to saturate the bus
+  constexpr int64_t kMaxBlocks = 64;  // this number of blocks saturates the bus
   const int64_t blocks = std::min((p.words + kThreads * kAtOnce - 1) / (kThreads * kAtOnce), kMaxBlocks);
   kernels::cuda::decoding::start<copy>(p, static_cast<unsigned>(blocks), kThreads, 0, false, stream);
 }

@@ -1,5 +1,5 @@
-// Quantizes bf16 matrices to 8-bit floating point, in row-major and in transposed order. One pass finds the largest
-// absolute value, a second one quantizes.
+// Quantizes bf16 matrices to 8-bit floating point, in row-major and in transposed order. The first pass finds the
+// largest absolute value; the second pass quantizes.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
 
@@ -15,10 +15,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kColumns = 128, kRows = 64;  // size of a tile; a thread has 4 rows of 8 columns
-// Words of 4 rows per column in shared memory. One more word avoids bank conflicts.
+// Number of words (with the elements of 4 rows each) per column in shared memory. One extra word avoids bank conflicts.
 constexpr int kWords = kRows / 4 + 1;
 
-// A warp processes a row. Absolute values are compared as integers, which have the same order; NaN is the largest.
+// Each warp processes one row. Absolute values are compared as integers, which have the same order; NaN is the largest
+// value.
 template <int N>
 __global__ void __launch_bounds__(kThreads) maximum(const QuantizeFp8 a) {
   constexpr int kWarps = kThreads / 32;
@@ -47,7 +48,7 @@ __device__ unsigned char to_fp8(float x) {
   return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, E5M2 ? __NV_E5M2 : __NV_E4M3);
 }
 
-// WIDE: uses 16-byte loads and 8- and 16-byte stores; sizes and addresses must be multiples of 16.
+// WIDE: uses 16-byte loads and stores of 8 and 16 bytes; sizes and addresses must be multiples of 16.
 template <bool E5M2, bool WIDE>
 __global__ void __launch_bounds__(kThreads) quantize(const QuantizeFp8 a) {
   __shared__ uint32_t tile[kColumns * kWords];

@@ -1,4 +1,4 @@
-// Shared code of the recurrence kernels: tiles in shared memory, products of tiles, decays between tokens.
+// Shared code of the linear-recurrence kernels: tiles in shared memory, products of tiles, and decays between tokens.
 #pragma once
 #include <algorithm>
 #include <type_traits>
@@ -15,7 +15,7 @@ namespace tensor_core = lazy::kernels::cuda;
 using tensor_core::portable::at;
 using bf16 = __nv_bfloat16;
 
-// A tile of R rows of W elements, swizzled.
+// A tile of R rows of W elements in shared memory, swizzled to avoid bank conflicts.
 template <int R, int W>
 struct SharedTile {
   static constexpr int kBytes = R * W * 2;
@@ -29,7 +29,8 @@ struct SharedTile {
   __device__ float2 get(int row, int column) const { return unpack<bf16>(pair(row, column)); }
   __device__ uint4& eight(int row, int chunk) const { return *reinterpret_cast<uint4*>(data + at<W>(row, chunk)); }
 
-  // Starts the asynchronous copy of the rows, which are `step` elements apart. Rows from `limit` on become zero.
+  // Starts the asynchronous copy of the rows, whose distance is `step` elements. Rows with an index of `limit` or above
+  // become zero.
   template <int THREADS>
   __device__ void load(const bf16* from, int64_t step, int limit) const {
     tensor_core::portable::load_tile<bf16, R, W, THREADS>(address(), from, step, limit);
@@ -44,8 +45,8 @@ struct SharedTile {
   }
 };
 
-// Number of blocks that fit on a multiprocessor of sm_90: 228 KiB of shared memory, of which each block needs one more
-// KiB, and 128 registers for each of 512 threads.
+// Number of blocks that fit on a multiprocessor of sm_90. It has 228 KiB of shared memory, of which each block needs
+// one KiB in addition to `bytes`, and 128 registers for each of 512 threads.
 constexpr int blocks_with(int bytes, int threads) {
   return std::max(std::min((228 << 10) / (bytes + (1 << 10)), 512 / threads), 1);
 }
@@ -69,12 +70,12 @@ struct SharedMemory {
   }
 };
 
-// The layout of an operand in its tile. outer: the rows of the tile are rows (left) or columns (right) of the result.
-// inner: the rows of the tile are the inner index.
+// The layout of an operand in its tile. outer: the rows of the tile are the rows (left operand) or columns (right
+// operand) of the result. inner: the rows of the tile are the inner index of the product.
 enum class By { outer, inner };
 
-// c += left * right over 16 KT inner indices. c has 16 MI rows, starting at `row`, and 16 NT columns, starting at
-// `column`.
+// Computes c += left * right over 16 KT inner indices. c has 16 MI rows, starting at `row`, and 16 NT columns, starting
+// at `column`.
 template <By LEFT, By RIGHT, int KT, int MI, int N2, int RL, int WL, int RR, int WR>
 __device__ void product(float (&c)[MI][N2][4], const SharedTile<RL, WL>& left, int row, const SharedTile<RR, WR>& right,
                         int column) {
@@ -110,8 +111,8 @@ __device__ void product(float (&c)[MI][N2][4], const SharedTile<RL, WL>& left, i
   }
 }
 
-// Calls function(row, column, x, y) for every pair of adjacent elements of a warp's sums; the first one is at (row,
-// column).
+// Calls function(row, column, x, y) for every pair of adjacent elements of a warp's sums. The first element of the sums
+// is at (row, column).
 template <int MI, int N2, typename Function>
 __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Function& function) {
   const int lane = threadIdx.x & 31;
@@ -128,13 +129,13 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
   }
 }
 
-// The gates that the state kernels need.
+// The gates that the kernels for the states need.
 struct StateGates {
   float read[kChunk], write[kChunk];  // as in ChunkGates
 };
 
-// Starts the asynchronous copy of the gates of a chunk to shared memory. `Gates` may be a struct with only the gates
-// that the kernel reads.
+// Starts the asynchronous copy of the gates of a chunk to shared memory. `Gates` may be a struct that contains only the
+// gates that the kernel reads.
 template <typename Gates>
 __device__ void load_gates(Gates* to, const ChunkGates& from) {
   const char* first = reinterpret_cast<const char*>(&from);
@@ -146,15 +147,15 @@ __device__ void load_gates(Gates* to, const ChunkGates& from) {
   }
 }
 
-// The decay from token j to token i of the same chunk; 0 if j is after i or in a different document.
+// Returns the decay from token j to token i of the same chunk, or 0 if j is after i or in a different document.
 __device__ inline float reach(const ReadGates& g, int i, int j) {
   return j <= i && g.document[i] == g.document[j] ? tensor_core::exp2_fast(g.sum[i] - g.sum[j]) : 0;
 }
 
-// Index and addresses of a chunk.
+// Indices and addresses of a chunk.
 struct ChunkPlace {
-  int64_t b, n, h, g;  // batch, chunk, head, group
-  int64_t index;       // index of (b, n, h)
+  int64_t b, n, h, g;  // indices of batch entry, chunk, head and group
+  int64_t index;       // linear index of (b, n, h)
   int64_t first;       // first token of the chunk
   int rows;            // number of tokens in the chunk
 
@@ -173,11 +174,11 @@ struct ChunkPlace {
   __device__ int64_t row(const Recurrence& a, int64_t dim) const { return ((b * a.L + first) * a.H + h) * dim; }
 };
 
-// Shared memory of recurrence_gradients.
+// Returns the shared memory in bytes that recurrence_gradients needs.
 int gradients_memory(int64_t K, bool delta);
 
-// Runs a kernel for every sequence, with a grid of x by H by (sequences * each) blocks. A batch that exceeds the grid
-// limit needs several launches.
+// Runs a kernel for every sequence with a grid of (x, H, sequences * each) blocks. A batch that exceeds the grid limit
+// needs several launches.
 inline void launch_sequences(const char* operation, void (*kernel)(Recurrence), int64_t x, int threads,
                              size_t shared_bytes, const Recurrence& all, cudaStream_t stream, int64_t each = 1) {
   in_parts(

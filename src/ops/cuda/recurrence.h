@@ -18,8 +18,8 @@ namespace lazy::ops::cuda {
 
 constexpr int kChunk = 64;
 
-// Lower bound of log decays. Its exponential is 0 at bf16 precision, and a sum of 64 such values is still precise in
-// fp32.
+// Lower bound of log decays. Its exponential is 0 at bf16 precision, and a sum of 64 of these bounds is still precise
+// in fp32.
 constexpr float kMinLogDecay = -100;
 
 // A tensor (B, L, heads, dim) with its strides in elements. The last axis is contiguous; rows are aligned to 16 bytes.
@@ -28,12 +28,13 @@ struct RecurrenceRows {
   int64_t batch = 0, token = 0, head = 0;
 };
 
-// Gates of the tokens of a chunk for the state of one head: gates for reading the state and for writing to it.
+// Gates of the tokens of a chunk for reading the state of one head. ChunkGates adds the gates for writing to the state.
 struct ReadGates {
   float sum[kChunk];  // inclusive prefix sums of the decays' base-2 logarithms
   int32_t document[kChunk];
   float beta[kChunk];  // 0 after the last token, 1 without beta
-  float read[kChunk];  // decay from the state before the chunk to each token; last entry: to the end of the chunk
+  // Decay from the state before the chunk to each token; the last entry is the decay to the end of the chunk.
+  float read[kChunk];
 };
 struct ChunkGates : ReadGates {
   float write[kChunk];  // decay from each token to the end of the chunk
@@ -41,10 +42,10 @@ struct ChunkGates : ReadGates {
 
 struct Recurrence {
   int64_t B, L, H, G, K, V;  // K is 64, 128 or 256; V is a multiple of 64
-  int64_t first = 0;         // first sequence of a launch, which the blocks with z = 0 process
+  int64_t first = 0;         // first sequence of a launch; the blocks with blockIdx.z = 0 process it
   float scale;
   bool delta;
-  RecurrenceRows q, k, v, d_out;     // d_out: only the backward pass
+  RecurrenceRows q, k, v, d_out;     // d_out is only used by the backward pass
   const float* log_decay = nullptr;  // (B, L, H), or (H) if constant_decay; null: no decay
   bool constant_decay = false;
   const float* beta = nullptr;           // (B, L, H); null: ones
@@ -58,7 +59,7 @@ struct Recurrence {
   __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64), delta rule
   __nv_bfloat16* pairs = nullptr;     // shape of inverse; only the backward pass
   __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): states before each chunk
-  __nv_bfloat16* u = nullptr;         // (B, L, H, V), delta rule
+  __nv_bfloat16* u = nullptr;         // (B, L, H, V); only with the delta rule
   __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradients of the states after each chunk
   __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): gradient of beta v
 
@@ -74,14 +75,14 @@ struct Recurrence {
   constexpr int64_t chunks() const { return (L + kChunk - 1) / kChunk; }
 };
 
-// The number of slices of the key dimension in which the gradients are computed.
+// Number of slices into which the gradient kernel divides the key dimension.
 inline int64_t recurrence_slices(int64_t K) { return K > 128 ? K / 128 : 1; }
 
-// Whether the current GPU has enough shared memory for keys of this width.
+// Whether the current GPU has enough shared memory for key dimension K.
 bool recurrence_fits(int64_t K, bool delta);
 
-// The kernels, to be launched in this order. Forward pass: gates, matrices (delta rule), states, outputs. Backward
-// pass, with out = null: gates, matrices, states, state gradients, gradients.
+// The kernels must be launched in this order. Forward pass: gates, matrices (only with the delta rule), states,
+// outputs. Backward pass (with out = null): gates, matrices, states, state gradients, gradients.
 void recurrence_gates(const Recurrence& arguments, cudaStream_t stream);
 void recurrence_matrices(const Recurrence& arguments, cudaStream_t stream);
 void recurrence_states(const Recurrence& arguments, cudaStream_t stream);

@@ -1,5 +1,5 @@
-// Kernel for the gradients of queries, keys, values, beta and decays of each chunk. All chunks run in parallel. Long
-// keys are split into slices; each slice computes a partial gradient of beta and decays.
+// Kernel for the gradients of queries, keys, values, beta and decays of each chunk. All chunks run in parallel. Large
+// key dimensions are split into slices, each of which yields a partial gradient of beta and of the decays.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -31,8 +31,8 @@ struct GradientsLayout {
   static_assert(3 * Square::kBytes <= kStage);
 };
 
-// Adds the inner products of a warp's rows c with the rows of the tile x to sum. Each lane adds its part of the
-// products of two rows.
+// Adds to `sum` the inner products of the rows of a warp's matrix c with the rows of the tile x. Each lane adds its
+// part of the products of two rows.
 template <int N2, int W>
 __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], const SharedTile<kChunk, W>& x, int row,
                                  int column) {
@@ -47,8 +47,8 @@ __device__ void add_row_products(float (&sum)[2], const float (&c)[1][N2][4], co
   }
 }
 
-// Number of stages (buffers) for the tiles of the values. With one stage, shared memory suffices for a second block on
-// the multiprocessor.
+// Number of buffers (stages) for the tiles of the values. With one buffer, there is enough shared memory for a second
+// block on the multiprocessor.
 __host__ __device__ int stages(const Recurrence& a) { return a.V > kWidth ? 2 : 1; }
 
 // The block has eight warps. Each warp computes 16 tokens and half of the columns.
@@ -90,7 +90,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   load(0);
   tensor_core::copies_commit();
 
-  // Sums over the values, for pairs of tokens and for tokens with rows of the state.
+  // Sums over the value dimension: d_pairs and d_system for pairs of tokens; d_q, d_written and d_read for tokens with
+  // rows of the state.
   float d_pairs[1][4][4] = {}, d_system[1][4][4] = {};
   float d_q[1][KS / 16][4] = {}, d_written[1][KS / 16][4] = {}, d_read[1][KS / 16][4] = {};
   float kept = 0;  // the thread's part of the inner product of state and d_state
@@ -134,9 +135,11 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   __syncthreads();
 
-  // Row sums for the gradients of decays and beta: [0] q . d_q; [1] k . d_k, only from writing to the state at the end
-  // of the chunk; [2] k . d_k from all writes with the key; [3] k . d_k from reading the state with the key (delta
-  // rule).
+  // Row sums for the gradients of decays and beta:
+  //   [0] q . d_q
+  //   [1] k . d_k, only from writing to the state at the end of the chunk
+  //   [2] k . d_k from all writes with the key
+  //   [3] k . d_k from reading the state with the key (delta rule)
   float of_row[4][2] = {};
   const int column = half * (KS / 2);
   each_pair(d_q, row, column, [&](int i, int, float& x, float& y) {
@@ -197,7 +200,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
     d_sum = sums[0] - sums[2] + g.beta[i] * sums[3];
   }
   __syncthreads();
-  // Sums over this token and later tokens, and over all tokens. They first cover only the tokens of a warp.
+  // `later` is the sum over this token and later tokens, `written` the sum over all tokens. At this point they only
+  // cover the tokens of a warp.
   float later = d_sum, written = sums[1];
   if (i < kChunk) {
     for (int step = 1; step < 32; step *= 2) {
@@ -211,8 +215,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   if (i < at.rows) {
     const int64_t place = ((slice * a.B + at.b) * a.L + at.first + i) * a.H + at.h;
     if (a.d_log_decay) {
-      // The decay of a token is a term of the decay sums of this token and of all later tokens. The last sum of the
-      // chunk is the decay of the state.
+      // The decay of a token is a term of the decay sums of this token and of all later tokens. The sum at the last
+      // token of the chunk is the decay of the state.
       float end = 0;
       for (int w = 0; w < kThreads / 32; ++w) end += exchanged[8][w];
       end = end * g.read[kChunk - 1] + exchanged[0][1] + exchanged[1][1] + later + (warp == 0 ? exchanged[1][0] : 0);
@@ -223,7 +227,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   if (!a.d_v || slice > 0) return;
   __syncthreads();
-  // v contributes through beta v, whose gradient is d_u, and through skip v. Eight lanes process a token.
+  // v contributes to the loss through beta v, whose gradient is d_u, and through skip v. Eight lanes process one token.
   constexpr int kLanes = 8;
   const float skip = a.skip ? a.skip[at.h] : 0;
 #pragma unroll

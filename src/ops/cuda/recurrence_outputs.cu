@@ -1,5 +1,5 @@
-// Outputs of the tokens of a chunk: from the state before the chunk and from the tokens of the chunk. All chunks run in
-// parallel.
+// Computes the outputs of the tokens of a chunk from the state before the chunk and from the tokens of the chunk. All
+// chunks run in parallel.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -17,7 +17,7 @@ struct OutputsLayout {
   static constexpr int kBytes = 3 * Keys::kBytes + 2 * Values::kBytes + static_cast<int>(sizeof(ReadGates));
 };
 
-// Each warp has 16 tokens. With the delta rule, u is read from memory; otherwise u = beta v.
+// Each warp processes 16 tokens. With the delta rule, u is read from memory; otherwise u = beta v.
 template <int K>
 __global__ void __launch_bounds__(kThreads, blocks_with(OutputsLayout<K>::kBytes, kThreads))
     outputs(const Recurrence a) {
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads, blocks_with(OutputsLayout<K>::kBytes
       }
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
     });
-    __syncthreads();  // wait, because the copy for the step after the next one overwrites this memory
+    __syncthreads();  // wait, because the copy for the step after the next step overwrites this memory
   }
 }
 

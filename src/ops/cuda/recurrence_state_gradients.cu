@@ -1,5 +1,6 @@
-// Gradients of the state, from the last chunk to the first. A block has some columns of the gradient of a head's state
-// in registers. It writes the gradient of the state after each chunk and the gradient of beta v of every token.
+// Computes the gradients of the state from the last chunk to the first. A block keeps some columns of the gradient of a
+// head's state in registers. It writes the gradient of the state after each chunk and the gradient of beta v of every
+// token.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/recurrence.cuh"
 
@@ -7,7 +8,7 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-// Same layout as in recurrence_states.cu.
+// The shared memory has the same layout as in recurrence_states.cu.
 template <int K, int COLUMNS, bool DELTA>
 struct StateGradientsLayout {
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
@@ -18,7 +19,7 @@ struct StateGradientsLayout {
   struct Stage {
     Keys q, k;
     Values d_out;
-    Square pairs, inverse;  // inverse: only with the delta rule
+    Square pairs, inverse;  // `inverse` is only used with the delta rule
   };
   using Gates = std::conditional_t<DELTA, ChunkGates, StateGates>;
   static constexpr int kStage = 2 * Keys::kBytes + Values::kBytes + (DELTA ? 2 : 1) * Square::kBytes;
@@ -83,8 +84,8 @@ __global__ void __launch_bounds__(StateGradientsLayout<K, COLUMNS, DELTA>::kThre
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     __syncthreads();
     state.template store<L::kThreads>(a.d_states + at.index * K * a.V + v0, a.V);
-    // The value written by a token affects the state at the end of the chunk, and the outputs of this token and later
-    // tokens.
+    // The value that a token writes affects the state at the end of the chunk, and the outputs of this token and of
+    // later tokens.
     float d[1][4][4] = {};
     product<By::outer, By::inner, K / 16>(d, here.k, token, state, column);
     each_pair(d, token, column, [&](int i, int, float& x, float& y) {
@@ -145,7 +146,7 @@ bool recurrence_fits(int64_t K, bool delta) {
     needed = delta ? StateGradientsLayout<keys(), 2, true>::kBytes : StateGradientsLayout<keys(), 2, false>::kBytes;
   });
   return std::max(needed, gradients_memory(K, delta)) <=
-         most_shared_memory("linear_recurrence");  // the other kernels need less
+         most_shared_memory("linear_recurrence");  // the other linear-recurrence kernels need less shared memory
 }
 
 }  // namespace lazy::ops::cuda

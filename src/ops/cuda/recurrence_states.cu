@@ -1,18 +1,18 @@
-// States from chunk to chunk. A block has some columns of a head's state in registers and iterates over the sequence.
-// It writes the state before each chunk and, with the delta rule, the value that each token writes. The tiles of the
-// next chunk are loaded while the block computes or, with one stage, while another block of the multiprocessor
-// computes.
+// Computes the states from chunk to chunk. A block keeps some columns of a head's state in registers and iterates over
+// the sequence. It writes the state before each chunk and, with the delta rule, the value that each token writes. If
+// there are two buffers (stages), the tiles of the next chunk are loaded while the block computes. With one buffer,
+// they are loaded while a different block on the same multiprocessor computes.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
 
 namespace {
 
-// A block has 32 * COLUMNS columns of the state. Each group of four warps has 32 of them, and each warp a quarter of
-// the rows.
+// A block has 32 * COLUMNS columns of the state. Each group of four warps has 32 of these columns, and each warp of the
+// group has a quarter of the rows.
 template <int K, int COLUMNS, bool DELTA>
 struct StatesLayout {
-  // With K = 256 and two stages, only one block would fit on a multiprocessor.
+  // With K = 256 and two buffers (stages), only one block would fit on a multiprocessor.
   static constexpr int kStages = K == 256 ? 1 : 2;
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;
   using Keys = SharedTile<kChunk, K>;
@@ -22,7 +22,7 @@ struct StatesLayout {
   struct Stage {
     Keys k;
     Values v;
-    Square inverse;  // only with the delta rule
+    Square inverse;  // only used with the delta rule
   };
   static constexpr int kStage = Keys::kBytes + Values::kBytes + (DELTA ? Square::kBytes : 0);
   static constexpr int kBytes =
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(StatesLayout<K, COLUMNS, DELTA>::kThreads,
     const auto here = stage(n);
     const ChunkGates& g = gates[n % L::kStages];
     tensor_core::copies_wait<0>();
-    __syncthreads();  // this chunk has been loaded, and the previous one has been processed
+    __syncthreads();  // wait until this chunk has been loaded and the previous chunk has been processed
     if (L::kStages == 2 && n + 1 < chunks) load(n + 1);
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     if constexpr (!DELTA) {
@@ -127,7 +127,7 @@ void launch(const Recurrence& a, cudaStream_t stream) {
 }  // namespace
 
 void recurrence_states(const Recurrence& a, cudaStream_t stream) {
-  // With 256 keys, 32 columns per block are faster with the delta rule and slower without it.
+  // For key dimension 256, 32 columns per block are faster with the delta rule and slower without it.
   with_keys(a.K, [&](auto keys) {
     a.delta ? launch<keys(), keys() == 256 ? 1 : 2, true>(a, stream) : launch<keys(), 2, false>(a, stream);
   });

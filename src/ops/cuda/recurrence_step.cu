@@ -15,15 +15,15 @@ namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kQuads = 4;                 // groups of four state columns per block; each thread has four columns
-constexpr int kRows = kThreads / kQuads;  // number of rows of the state that a block processes at once
+constexpr int kRows = kThreads / kQuads;  // number of rows of the state that a block processes at the same time
 
-// Partial sums of a thread over its rows: k S and q S for four columns each, and q k.
+// Partial sums of a thread over its rows: k S and q S for four columns each, and the scalar q k.
 struct PartialSums {
   float of[9] = {};
 };
 
-// Each block has 16 columns of a head's state in registers; the state is read once and written once. With q S' = a q S
-// + (q k) u, all sums over the rows can be computed in one pass.
+// Each block has 16 columns of a head's state in registers; the state is read once and written once. Since q S' = a q S
+// + (q k) u for the next state S', all sums over the rows can be computed in one pass.
 template <typename T, int HELD>
 __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ RecurrenceStep p) {
   __shared__ PartialSums room[kWarps][kQuads];
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ Recurr
   }
 }
 
-// Each thread has one channel. The sums are bitwise equal to short_convolution.
+// Each thread processes one channel. The sums are bitwise equal to the results of short_convolution.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) convolve(const __grid_constant__ ConvolutionStep p) {
   decoding::let_next_start();

@@ -1,5 +1,5 @@
-// RMSNorm, optionally with a residual that is added before. A row is read once and stays in registers; only rows that
-// do not fit in the registers of a block are read twice.
+// RMSNorm, optionally of the sum of x and a residual. A row is read once and stays in registers; only rows that do not
+// fit in the registers of a block are read twice.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/row_sum.cuh"
 #include "ops/cuda/rows.h"
@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-// Threads past the last row or the end of a row load the last valid elements and write nothing. This avoids branches
-// between the loads.
+// Threads beyond the last row or beyond the end of a row load the last valid elements and write nothing. This avoids
+// branches between the loads.
 template <typename T, typename W, int N, bool RESIDUAL, bool LONG>
 __global__ void __launch_bounds__(kMaxThreads) normalize(const RmsNorm a) {
   using Index = std::conditional_t<LONG, int64_t, int>;

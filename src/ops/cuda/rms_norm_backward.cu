@@ -1,7 +1,8 @@
 // Gradients of RMSNorm. Each block processes a part of the rows. It writes d_x row by row and accumulates its
 // contribution to d_weight in registers. A second kernel adds the contributions of the blocks in a fixed order.
 //
-// With n = x scale and g = d_y weight:  d_x = scale (g - n mean(g n)) + d_sum,  d_weight = sum of d_y n.
+// Let n = x scale and g = d_y weight. Then d_x = scale (g - n mean(g n)) + d_sum, and d_weight is the sum of d_y n over
+// the rows.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/row_sum.cuh"
 #include "ops/cuda/rows.h"
@@ -11,7 +12,7 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kShared = 256;  // maximum number of threads of a block with several rows
+constexpr int kShared = 256;  // maximum number of threads of a block that processes several rows at a time
 
 template <int N>
 __device__ void store_floats(float* to, const float (&x)[N]) {
@@ -23,9 +24,9 @@ __device__ void store_floats(float* to, const float (&x)[N]) {
   }
 }
 
-// Threads after the last row of the part or after the end of a row compute with the last valid elements and write
-// nothing. LONG: rows that do not fit in the registers of a block are read twice, and the partial sums of d_weight are
-// accumulated in memory.
+// Threads beyond the last row of the block's part or beyond the end of a row compute with the last valid elements and
+// write nothing. LONG: rows do not fit in the registers of a block. They are then read twice, and the partial sums of
+// d_weight are accumulated in memory.
 template <typename T, typename W, int N, bool MORE, bool LONG>
 __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a, int64_t rows_per_part) {
   using Index = std::conditional_t<LONG, int64_t, int>;
@@ -89,7 +90,8 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
       if (!LONG || first + kHeld * step >= vectors) break;
     }
     row_sum(sums, room[turn]);
-    asm volatile("" : "+l"(weight));  // forces a reload: keeping the weights would take the registers of other loads
+    // Forces a reload; keeping the weights would occupy registers that the other loads need.
+    asm volatile("" : "+l"(weight));
     const auto dim = static_cast<float>(a.dim);
     const float scale = 1 / sqrtf(sums[0] / dim + a.eps), factor = sums[1] * scale * scale / dim;
 
@@ -139,7 +141,7 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
       const Index n = threadIdx.x + k * step;
-      if (blockDim.y > 1) {  // add the rows of the block in order
+      if (blockDim.y > 1) {  // add the partial sums of the block's rows in order
         __syncthreads();
         store_floats<N>(shared + (threadIdx.y * blockDim.x + threadIdx.x) * N, d_weight[k]);
         __syncthreads();
@@ -153,7 +155,7 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
   }
 }
 
-// Column sums of (parts, dim): a block has 32 columns, and each thread adds every 32nd part.
+// Computes the column sums of a matrix (parts, dim). A block has 32 columns, and each thread adds every 32nd part.
 template <typename W>
 __global__ void __launch_bounds__(1024) sum_parts(const float* parts, int64_t count, int64_t dim, W* d_weight) {
   __shared__ float room[32][33];
@@ -187,7 +189,8 @@ void launch(const RmsNormBackward& a, cudaStream_t stream) {
 
 int64_t rms_norm_parts(int64_t rows, int64_t dim) {
   const int64_t parts = std::clamp<int64_t>(rows * dim / 16384, 1, 512), rows_per_part = (rows + parts - 1) / parts;
-  return std::max<int64_t>(1, (rows + rows_per_part - 1) / std::max<int64_t>(rows_per_part, 1));  // no part is empty
+  // Every block's part has at least one row.
+  return std::max<int64_t>(1, (rows + rows_per_part - 1) / std::max<int64_t>(rows_per_part, 1));
 }
 
 void rms_norm_backward(const RmsNormBackward& a, cudaStream_t stream) {

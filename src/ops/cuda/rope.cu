@@ -1,5 +1,5 @@
-// Rotary position embedding. A thread rotates the same pairs of two heads of a token, so that it reads the cosines and
-// sines once for both heads.
+// Rotary position embedding. A thread rotates the same pairs of two heads of a token, so that it loads the cosines and
+// sines only once for both heads.
 #include <algorithm>
 
 #include "ops/cuda/launch.h"
@@ -14,8 +14,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kHeads = 2;
 
-// Work items of a launch. A head consists of `turning` vectors of pairs to rotate and `items - turning` vectors to
-// copy.
+// Work items of a launch. A head consists of `turning` vectors of pairs that are rotated and `items - turning` vectors
+// that are copied.
 struct RopeWork {
   unsigned turning, items, groups, total;  // groups: groups of heads per token
 };

@@ -1,12 +1,12 @@
-// Rotation of pairs of adjacent or distant elements with cosines and sines from a table.
+// Applies RoPE to pairs of elements, which are adjacent or half a head apart, with cosines and sines from a table.
 #pragma once
 #include "ops/cuda/rows.h"
 #include "ops/cuda/vector.cuh"
 
 namespace lazy::ops::cuda {
 
-// Computes the angles of positions that are not in the table. Inlining this function would increase the number of
-// registers of all threads.
+// Computes the cosine and sine for positions that are not in the table. The function is not inlined, because this would
+// increase the number of registers of all threads.
 inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
   if (position < 0) return {NAN, NAN};
   double s, c;
@@ -14,7 +14,7 @@ inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position
   return {static_cast<float>(factor * c), static_cast<float>(factor * s)};
 }
 
-// Loads the cosines and sines of P pairs, starting at `pair`, for this position.
+// Loads the cosines and sines of P pairs, starting at `pair`, for a position.
 template <int P, bool PLACES>
 __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, float (&cos)[P], float (&sin)[P]) {
   if constexpr (PLACES) {
@@ -23,7 +23,7 @@ __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, 
       for (int i = 0; i < P; ++i) {
         const float2 both = turn_by(table.frequency[pair + i], position, table.attention_factor);
 #pragma unroll
-        for (int n = 0; n < P; ++n) {  // constant indices keep the arrays in registers
+        for (int n = 0; n < P; ++n) {  // constant indices allow the compiler to keep the arrays in registers
           cos[n] = n == i ? both.x : cos[n];
           sin[n] = n == i ? both.y : sin[n];
         }
@@ -35,11 +35,12 @@ __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, 
   load_floats<P>(table.sin + position * table.pairs + pair, sin);
 }
 
-// Whether both elements of a pair are in one vector of N elements.
+// Whether both elements of a RoPE pair are in the same vector of N elements.
 template <int N, bool INTERLEAVED>
 constexpr bool kPairsInVector = INTERLEAVED&& N > 1;
 
-// Rotates the pairs in x, or the pairs whose first elements are in x and whose second elements are in y.
+// Rotates pairs. Either x contains whole pairs, or x contains the first elements of the pairs and y the second
+// elements.
 template <typename T, int N, bool INTERLEAVED, int P>
 __device__ void turn(Bits<T, N>& x, Bits<T, N>& y, const float (&cos)[P], const float (&sin)[P]) {
   float u[N];

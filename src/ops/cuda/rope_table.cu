@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(256) fill(const RopeTable table, float* cos, f
   }
 }
 
-// RAII guard: this thread may allocate memory and synchronize although a stream is capturing a CUDA graph.
+// RAII guard that allows this thread to allocate memory and to synchronize while a stream is capturing a CUDA graph.
 struct OutsideRecording {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   OutsideRecording() { check(cudaThreadExchangeStreamCaptureMode(&mode), "rope"); }
@@ -40,7 +40,7 @@ RopeTable make_rope_table(const std::vector<double>& frequency, double attention
   table.pairs = static_cast<int64_t>(frequency.size());
   const size_t frequencies = frequency.size() * sizeof(double);
   const size_t half = static_cast<size_t>(positions * table.pairs) * sizeof(float);
-  // Each part is aligned to 256 bytes.
+  // Each of the arrays is aligned to 256 bytes.
   const auto rounded = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
   char* memory = nullptr;
   const cudaError_t status = cudaMalloc(reinterpret_cast<void**>(&memory), rounded(frequencies) + 2 * rounded(half));

@@ -1,4 +1,4 @@
-// The table of cosines and sines in GPU memory.
+// The RoPE table of cosines and sines in GPU memory.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// Rows that are shared by several threads: a block has blockDim.y rows and blockDim.x threads per row (8, 16 or whole
-// warps), with four vectors per thread.
+// Sums over rows that are shared by several threads. A block has blockDim.y rows and blockDim.x threads per row (8, 16
+// or a multiple of 32), with four vectors per thread.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace lazy::ops::cuda {
 
 constexpr int kHeld = 4;  // number of vectors per thread, which is also the number of loads in flight per tensor
 
-// Number of threads for a row of `vectors` vectors, at most `most`.
+// Returns the number of threads, up to `most`, for a row of `vectors` vectors.
 inline int threads_per_row(int64_t vectors, int most) {
   const int64_t wanted = (vectors + kHeld - 1) / kHeld;
   for (const int few : {8, 16, 32}) {
@@ -19,8 +19,9 @@ inline int threads_per_row(int64_t vectors, int most) {
   return static_cast<int>(std::min<int64_t>((wanted + 31) / 32 * 32, most));
 }
 
-// Sums each of COUNT values over the threads of a row. All threads of the block must take part. The second argument is
-// shared memory for one value per warp. Two calls with the same memory need a __syncthreads in between.
+// Sums each of COUNT values over the threads of a row. All threads of the block must call this function. The second
+// argument is shared memory for one value per warp. If two calls use the same memory, a __syncthreads is required
+// between them.
 template <int COUNT>
 __device__ void row_sum(float (&x)[COUNT], float (&room)[COUNT][32]) {
   for (int step = min(blockDim.x, 32) / 2; step > 0; step /= 2) {

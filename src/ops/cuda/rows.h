@@ -1,5 +1,5 @@
-// Kernels of the fused operators for rows on NVIDIA GPUs, the counterpart of ops/rows.h. The functions take device
-// pointers and only launch work on the stream; they do not allocate memory or synchronize. Types are f32, bf16 and f16,
+// CUDA kernels of the fused operators on rows; ops/rows.h is the CPU counterpart. The functions take device pointers
+// and only launch work on the stream; they do not allocate memory or synchronize. Types are f32, bf16 and f16;
 // arithmetic is fp32. Rows are contiguous unless a stride, in elements, is given. Results are bit-identical between
 // runs and on all GPUs of one architecture. A failed launch throws std::runtime_error "lazy::OPERATION: CUDA reports
 // ...".
@@ -33,7 +33,7 @@ struct RmsNormBackward {
   float eps;
   int64_t rows, dim;
 };
-// Number of partial sums of d_weight. The order of additions depends only on the shape.
+// Returns the number of partial sums of d_weight. The order of additions depends only on the shape.
 int64_t rms_norm_parts(int64_t rows, int64_t dim);
 void rms_norm_backward(const RmsNormBackward& arguments, cudaStream_t stream);
 
@@ -42,7 +42,7 @@ struct Swiglu {
   const void *gate, *up;  // (rows, dim) with these strides
   int64_t gate_stride, up_stride;
   void* y;              // contiguous; the backward pass writes it too unless it is null
-  const void* d_y;      // backward pass, contiguous
+  const void* d_y;      // contiguous; only used by the backward pass
   void *d_gate, *d_up;  // (rows, dim) with stride d_stride
   int64_t d_stride;
   int64_t rows, dim;
@@ -50,8 +50,8 @@ struct Swiglu {
 void swiglu(const Swiglu& arguments, cudaStream_t stream);
 void swiglu_backward(const Swiglu& arguments, cudaStream_t stream);
 
-// One of several matrices that are concatenated to a matrix (rows, width) of 8-bit floating point: columns [first,
-// first + dim). All matrices share `maximum`, which is zero initially.
+// One of several matrices that are concatenated to a matrix (rows, width) of 8-bit floating point. This matrix occupies
+// the columns [first, first + dim). All of the matrices share `maximum`, which must be zero initially.
 struct QuantizeFp8 {
   bool e5m2;  // otherwise e4m3
   int64_t rows, width;
@@ -81,7 +81,7 @@ struct Rope {
   void* y;           // like x, with contiguous heads of a token
   int64_t y_stride;  // stride of the tokens of all sequences
   int64_t batch, length, heads, dim;
-  RopeTable table;  // rotates the first 2 table.pairs dimensions; the others are copied
+  RopeTable table;  // rotates the first 2 * table.pairs dimensions; the remaining dimensions are copied
   bool interleaved, inverse;
   int64_t offset = 0;  // token t is at position offset + t, which must be in the table, unless positions are given:
   // Positions per token, or null. Angles that are not in the table are computed in fp64; a negative position gives NaN.

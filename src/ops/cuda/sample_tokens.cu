@@ -1,7 +1,8 @@
-// Sampling of the next token; one block per row. With d = (largest score - score) / temperature, the weight of a token
-// is exp(-d) in fixed point, and its key is d in fixed point, so that tokens with lower scores have larger keys. Every
-// filter keeps a prefix of the order by (key, id). The end of a prefix is found by its sum of weights or its number of
-// tokens: first the three digits of the key, one after the other, each with a histogram, then the id among equal keys.
+// Sampling of the next token, with one block per row of logits. Let d = (largest score - score) / temperature. The
+// weight of a token is exp(-d) in fixed point. The key of a token is d in fixed point, so that tokens with lower scores
+// have larger keys. Every filter (top-k, top-p, min-p) keeps a prefix of the tokens in the order of (key, id). The end
+// of a prefix is determined by its sum of weights or by its number of tokens. It is found by a search for the three
+// digits of the key, one digit after the other with a histogram each, and then for the id among tokens with equal keys.
 #include <cfloat>
 #include <type_traits>
 
@@ -17,20 +18,20 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kBlocks = 2;  // blocks per multiprocessor, so that 256 rows are processed at the same time
+constexpr int kBlocks = 2;  // blocks per multiprocessor; 256 rows can then be processed at the same time
 constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits, kOwnBuckets = kBuckets / kThreads;
-constexpr float kKeySteps = 67108864.0f;        // 2^26 steps per unit of d; keys end at d = 64
-constexpr float kWeightSteps = 68719476736.0f;  // 2^36
+constexpr float kKeySteps = 67108864.0f;        // 2^26 steps per unit of d; the largest key is at d = 64
+constexpr float kWeightSteps = 68719476736.0f;  // 2^36 steps per unit of weight
 
 struct Amount {
   uint64_t weight;
   uint32_t count;
 };
 
-// The end of a prefix: the first token whose inclusive sum exceeds the given limit.
+// The end of a prefix of the tokens: the first token whose inclusive sum exceeds the given limit.
 struct PrefixEnd {
   uint32_t key;
-  int id;  // tokens of this key with an id up to this one belong to the prefix
+  int id;  // tokens with this key belong to the prefix if their id is not above this one
 };
 
 struct HistogramMemory {
@@ -45,14 +46,14 @@ struct HistogramMemory {
   int id;
 };
 
-// ADJUSTED: rows may have penalties and bias. Loops that load many scores at once are unrolled; with the code for the
-// adjustment, more unrolling would exceed the instruction cache.
+// ADJUSTED: rows may have penalties and a logit bias. Loops that keep many loads in flight are unrolled. The code for
+// the adjustment is so large that more unrolling would exceed the instruction cache.
 template <bool ADJUSTED>
 struct ScoreRow {
   // Number of scores that a thread loads before it uses the first one.
   static constexpr int kAtOnce = ADJUSTED ? 2 : 16;
   const float* logits;
-  const int32_t* counts;  // null: no adjustment
+  const int32_t* counts;  // if null, the scores are not adjusted
   const float* bias;
   int vocabulary;
   float repetition, presence, frequency, inverse_temperature, largest;
@@ -102,7 +103,7 @@ __device__ inline Amount of_lane(const Amount& x, int lane) {
   return {__shfl_sync(~0u, x.weight, lane), __shfl_sync(~0u, x.count, lane)};
 }
 
-// Inclusive sum over the threads of a warp.
+// Returns the inclusive prefix sum over the threads of a warp.
 __device__ inline Amount scan_warp(Amount x) {
   for (int step = 1; step < 32; step *= 2) {
     const Amount other{__shfl_up_sync(~0u, x.weight, step), __shfl_up_sync(~0u, x.count, step)};
@@ -111,7 +112,7 @@ __device__ inline Amount scan_warp(Amount x) {
   return x;
 }
 
-// Inclusive sum over the threads of the block; `all` receives the total.
+// Returns the inclusive prefix sum over the threads of the block; `all` receives the total.
 __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   x = scan_warp(x);
@@ -228,7 +229,7 @@ __device__ __noinline__ PrefixEnd find(const ScoreRow& row, HistogramMemory& m, 
   return {prefix, id};
 }
 
-// The sum of the weights of the tokens selected by keep(id, d).
+// Returns the sum of the weights of the tokens for which keep(id, d) is true.
 template <typename ScoreRow, typename Keep>
 __device__ __noinline__ uint64_t sum_of(const ScoreRow& row, HistogramMemory& m, const Keep& keep) {
   Amount own{}, all;
@@ -240,14 +241,14 @@ __device__ __noinline__ uint64_t sum_of(const ScoreRow& row, HistogramMemory& m,
   return all.weight;
 }
 
-// Random number `draw` + 1 of this seed, equal to the generator of core/random.h.
+// Returns random number number `draw` + 1 for this seed, equal to the output of the generator of core/random.h.
 __device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
   return z ^ (z >> 31);
 }
-// floor(x * y / 2^64)
+// Returns floor(x * y / 2^64).
 __device__ inline uint64_t upper_product(uint64_t x, uint64_t y) {
   const uint64_t x0 = x & 0xFFFFFFFFu, x1 = x >> 32, y0 = y & 0xFFFFFFFFu, y1 = y >> 32;
   const uint64_t middle = x1 * y0 + (x0 * y0 >> 32), low = x0 * y1 + (middle & 0xFFFFFFFFu);
@@ -276,7 +277,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
                          .inverse_temperature = fminf(1 / temperature, FLT_MAX),
                          .largest = 0};
 
-  // The largest score; of equal scores the one with the lowest id.
+  // The largest score; among equal scores, the score with the lowest id.
   float best = -INFINITY;
   int best_id = row.vocabulary;
   bool bad = false;
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
   }
   bad = __syncthreads_or(bad);
   for (int w = 0; w < kWarps; ++w) take(m.scores[w], m.ids[w]);
-  bad = bad || isinf(best);  // if the largest score is infinite, the differences to it are undefined
+  bad = bad || isinf(best);  // if the largest score is infinite, its differences to the other scores are undefined
   row.largest = best;
 
   int token = best_id;
@@ -308,10 +309,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sample(const __grid_constan
     const bool by_k = top_k > 0 && top_k < row.vocabulary, sorted = by_k || top_p < 1;
     const uint64_t random = random_number(static_cast<uint64_t>(number(SampleNumber::seed)),
                                           static_cast<uint64_t>(number(SampleNumber::draw)));
-    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // min_p keeps a prefix too
+    const auto likely = [&](float d) { return expf(-d) >= min_p; };  // the tokens that min_p keeps also form a prefix
     if (sorted) {
-      // The prefix to keep: all tokens, or the first k, or of these the smallest prefix with a share of top_p of the
-      // weight.
+      // The last token of the prefix to keep. Without filters, the prefix contains all tokens. Top-k limits it to the
+      // first k tokens. Top-p then limits it to the smallest prefix that has at least the fraction top_p of the
+      // remaining weight.
       PrefixEnd last{~0u, row.vocabulary};
       const auto inside = [&](int id, float d) {
         const uint32_t key = key_of(d);

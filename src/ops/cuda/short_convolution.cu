@@ -1,6 +1,6 @@
-// The short convolution with SiLU, and its gradients. A thread has a vector of channels and iterates over a run of
-// tokens with the last inputs in registers. The variants with TAPS 4 and 8 also compute fewer taps; the first weights
-// are then zero.
+// The short convolution with SiLU, and its gradients. A thread processes a vector of channels and iterates over a run
+// of consecutive tokens, with the last inputs in registers. The variants with 4 and 8 taps are also used for fewer
+// taps; the first weights are then zero.
 #include "ops/cuda/short_convolution.h"
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-constexpr int kAcross = 32, kRuns = 4;  // size of a block: kAcross vectors of channels times kRuns runs of tokens
+constexpr int kAcross = 32, kRuns = 4;  // a block has kAcross vectors of channels times kRuns runs of tokens
 constexpr int kRun = 32;                // number of tokens per run
 
 __host__ __device__ constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-// Tracks the document of the tokens that a thread processes in order.
+// Determines the document of the tokens that a thread processes in order.
 struct Walk {
   const int32_t* starts;
   int documents, document = 0;
@@ -26,7 +26,7 @@ struct Walk {
 
   __device__ Walk(const ShortConvolution& a, int64_t first) : starts(a.cu_seqlens), documents(a.documents) {
     if (!starts) {
-      begin = LLONG_MIN / 2;  // the document begins before this call: `past` belongs to it
+      begin = LLONG_MIN / 2;  // the document begins before this call, and `past` contains its last inputs
       return;
     }
     int low = 0, high = documents;  // binary search for the last document that starts at or before `first`
@@ -42,7 +42,7 @@ struct Walk {
     begin = starts[document];
     if (document < documents) next = starts[document + 1];
   }
-  // Advances to token t, the successor of the previous token. Returns true if a document starts there.
+  // Advances to token t, which must be the successor of the previous token. Returns true if a document starts there.
   __device__ bool enter(int64_t t) {
     if (t < next) return false;
     begin = next;
@@ -70,7 +70,7 @@ struct Channels {
       bias[i] = a.bias ? a.bias[channel + i] : 0;
     }
 #pragma unroll
-    for (int j = 1; j < TAPS; ++j) {  // inputs before the first token
+    for (int j = 1; j < TAPS; ++j) {  // load the inputs before the first token
       const int64_t t = first - TAPS + j;
       if (t < walk.begin) continue;
       if (t >= 0) {
@@ -105,7 +105,7 @@ struct Channels {
 
 template <typename T, int N, int TAPS>
 __global__ void __launch_bounds__(kAcross* kRuns) convolve(const ShortConvolution a) {
-  constexpr int kHeld = 4;  // number of tokens loaded at once
+  constexpr int kHeld = 4;  // number of tokens that are loaded before the first of them is processed
   const int64_t channel = (int64_t{blockIdx.x} * kAcross + threadIdx.x) * N;
   const int64_t first = ((a.first_block + blockIdx.y) * kRuns + threadIdx.y) * kRun, end = min(first + kRun, a.length);
   const int64_t b = a.first_sequence + blockIdx.z;
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kAcross* kRuns) convolve(const ShortConvolutio
   }
 }
 
-// The gradient of an input is complete after the last token whose taps read it, so a run continues for TAPS - 1 tokens
-// after its end. d_weight includes only the tokens of the run itself.
+// The gradient of an input is complete only after the last token whose taps read this input. A run therefore continues
+// for TAPS - 1 tokens after its end. d_weight includes only the tokens of the run itself.
 template <typename T, int N, int TAPS>
 __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvolution a) {
   __shared__ float shared[kRuns][kAcross * N];
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
     const T* d_y = static_cast<const T*>(a.d_y) + b * a.length * a.channels + channel;
     T* d_x = static_cast<T*>(a.d_x) + b * a.length * a.channels + channel;
     float d_window[TAPS][N] = {};  // gradients of the inputs in the window
-    constexpr int kHeld = 4;       // number of tokens loaded at once, before the previous ones are processed
+    constexpr int kHeld = 4;       // number of tokens that are loaded before the first of them is processed
     Bits<T, N> next_x[kHeld], next_dy[kHeld];
     const auto fetch = [&](int64_t top) {
 #pragma unroll
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
   float* part =
       a.parts + (b * blocks_of(a.length, kRuns * kRun) + a.first_block + blockIdx.y) * (a.taps + 1) * a.channels;
 #pragma unroll
-  for (int j = 0; j <= TAPS; ++j) {  // add the runs in order
+  for (int j = 0; j <= TAPS; ++j) {  // add the results of the runs in order
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < N; ++i) shared[threadIdx.y][threadIdx.x * N + i] = d_weight[j][i];
@@ -240,8 +240,8 @@ void launch_any(const ShortConvolution& a, cudaStream_t stream) {
   const bool wide = aligned(a.x) && aligned(a.past) && aligned(a.y) && aligned(a.d_y) && aligned(a.d_x);
   with_type(a.type, [&](auto zero) {
     using T = decltype(zero);
-    // With 8 channels, the gradients would need 200 registers per thread, and too few warps would hide the memory
-    // latency.
+    // With 8 channels per thread, the gradients would need 200 registers per thread. The few warps that then fit would
+    // not hide the memory latency.
     constexpr int N = BACKWARD ? std::min(kWide<T>, 4) : kWide<T>;
     const bool vectors = wide && a.channels % N == 0 && a.batch_stride % N == 0 && a.token_stride % N == 0;
     const auto with_taps = [&](auto taps) {

@@ -19,11 +19,12 @@ struct ShortConvolution {
   const int32_t* cu_seqlens;  // (documents + 1) or null
   int documents;
   int64_t batch, length, channels;
-  // The sequence of the blocks with z = 0 and the run of the blocks with y = 0, for a launch that covers a part.
+  // First sequence (for blocks with blockIdx.z = 0) and first block of runs (for blocks with blockIdx.y = 0) of this
+  // launch, which may cover only a part of the problem.
   int64_t first_sequence = 0, first_block = 0;
   int taps;         // 1 to 8
-  void* y;          // forward pass, contiguous
-  const void* d_y;  // backward pass, contiguous
+  void* y;          // contiguous; only written by the forward pass
+  const void* d_y;  // contiguous; only used by the backward pass
   void* d_x;        // contiguous
   float* parts;     // (short_convolution_parts, taps + 1, channels): partial sums of d_weight and d_bias
 };

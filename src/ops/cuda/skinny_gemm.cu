@@ -1,8 +1,9 @@
-// Skinny GEMM on tensor cores for up to eight rows of x; W is read once. Rows of W are the rows of A of the mma
-// instruction, rows of x are the columns of B. The order of the inner dimension is arbitrary, so the fragments are the
-// 16 bytes that each lane loads. A block has 16 rows of W (with SwiGLU, 16 rows of each half). Each warp sums a part of
-// the inner dimension; one step is one chunk of this part. The weights of the first steps are loaded before the
-// previous kernel has finished (programmatic dependent launch).
+// Skinny GEMM y = x W^T on tensor cores for up to eight rows of x; W is read only once. In the mma instruction, rows of
+// W are the rows of operand A, and rows of x are the columns of operand B. The order of the inner dimension is
+// arbitrary, so each lane uses the 16 bytes that it loads directly as fragments. A block processes 16 rows of W (with
+// SwiGLU, 16 rows of each half of W). Each warp sums a part of the inner dimension; one step processes one chunk of
+// this part. The weights of the first steps are loaded before the previous kernel has finished (programmatic dependent
+// launch).
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -16,12 +17,12 @@ namespace step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWarps = kParts, kThreads = 32 * kWarps;
-// Number of rows of W in a tile; number of rows of x.
+// kTile is the number of rows of W in a tile, kRows the number of rows of x.
 constexpr int kTile = 16, kRows = static_cast<int>(kMaxUngroupedRows);
 constexpr int kStride = kRows + 1;  // row stride of the products in shared memory
 
-// Number of columns of y per block. With Mode::pages, both products of a RoPE pair are computed by the same lane of one
-// tile. With two tiles, the fragments of W would need too many registers.
+// Number of columns of y per block. With Mode::pages, the same lane computes both products of a RoPE pair in one tile.
+// With two tiles, the fragments of W would need too many registers.
 constexpr int columns_of(Mode mode) { return mode == Mode::pages ? kTile / 2 : kTile; }
 
 template <typename T>
@@ -34,7 +35,7 @@ __device__ void store_rounded(void* to, int64_t at, bool wide, float x) {
     static_cast<T*>(to)[at] = __float2half(x);
   }
 }
-// Loads bypass the read-only cache, because the previous kernel may still write when this kernel starts.
+// The loads bypass the read-only cache, because the previous kernel may still write the data when this kernel starts.
 template <typename T>
 __device__ float load_number(const void* from, int64_t at) {
   const uint16_t bits = __ldcg(static_cast<const uint16_t*>(from) + at);
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   __shared__ float products[kWarps][TILES * kTile][kStride], squares[kWarps][kRows], scales[kRows];
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int in = static_cast<int>(p.in), out = static_cast<int>(p.out), rows = static_cast<int>(p.rows);
-  // This warp processes the chunks warp, warp + 8, ...
+  // This warp processes the chunks with indices warp, warp + 8, warp + 16 and so on.
   const int chunks = (in + kChunk - 1) / kChunk, own = (chunks - warp + kWarps - 1) / kWarps;
   const int first_column = blockIdx.x * kColumns;
   const uint64_t policy = decoding::read_once_policy();
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
-  // The element of y that this thread stores.
+  // Index of the element of y that this thread stores.
   const int r = threadIdx.x % kColumns, row = threadIdx.x / kColumns, column = first_column + r;
   const bool stores = row < rows && column < out;
   float added = 0;

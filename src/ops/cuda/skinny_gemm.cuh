@@ -9,10 +9,12 @@ namespace lazy::ops::cuda::step {
 // A product is the sum of kParts partial sums. Part n consists of the chunks n, n + kParts, ... of the inner dimension.
 constexpr int kChunk = 32, kParts = 8;
 
-// The epilogue: a result is one product (plain), or is computed from two products, of half 0 and half 1 of W.
+// Selects the epilogue. plain: a result is one product. swiglu and pages: a result is computed from two products, with
+// half 0 and half 1 of W.
 enum class Mode { plain, swiglu, pages };
 
-// Calls run<T, NORM, MODE>() for the arguments. Products with Mode::pages always have a norm.
+// Calls run<T, NORM, MODE>() with the template arguments that correspond to the problem. Products with Mode::pages
+// always have a norm.
 template <typename Run>
 void with_kind(const SkinnyGemm& p, const Run& run) {
   const auto of_type = [&]<typename T>() {
@@ -25,7 +27,7 @@ void with_kind(const SkinnyGemm& p, const Run& run) {
   p.type == DType::bf16 ? of_type.template operator()<__nv_bfloat16>() : of_type.template operator()<__half>();
 }
 
-// The row of W for the product of a result.
+// Returns the index of the row of W whose product yields a result.
 template <Mode MODE>
 __device__ int row_of(const SkinnyGemm& p, int column, int half) {
   if constexpr (MODE == Mode::pages) {
@@ -36,14 +38,14 @@ __device__ int row_of(const SkinnyGemm& p, int column, int half) {
   }
 }
 
-// Multiplies two adjacent elements of x by their norm weights, and adds their squares to `squares`.
+// Multiplies two adjacent elements of x by their norm weights, and adds the squares of the elements to `squares`.
 template <typename T>
 __device__ uint32_t apply_norm_weight_pair(uint32_t x, float w0, float w1, float& squares) {
   const float2 a = kernels::cuda::unpack<T>(x);
   squares = fmaf(a.x, a.x, fmaf(a.y, a.y, squares));
   return kernels::cuda::pack<T>(a.x * w0, a.y * w1);
 }
-// Multiplies eight adjacent elements.
+// Multiplies eight adjacent elements of x by their norm weights, and adds the squares of the elements to `squares`.
 template <typename T>
 __device__ uint4 apply_norm_weight(const uint4& x, const float4& low, const float4& high, float& squares) {
   uint4 y;
@@ -59,7 +61,7 @@ __device__ float rounded(float x) {
   return kernels::cuda::unpack<T>(kernels::cuda::pack<T>(x, 0.0f)).x;
 }
 
-// silu(gate) * up. Both products are rounded first.
+// Returns silu(gate) * up. Both products are rounded to T first.
 template <typename T>
 __device__ float swiglu(float gate, float up) {
   gate = rounded<T>(gate);

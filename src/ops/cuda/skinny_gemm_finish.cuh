@@ -8,11 +8,12 @@ namespace lazy::ops::cuda::step {
 
 inline unsigned ceil_div(int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); }
 
-// Number of columns of y for a tile of `rows_of_w` rows of W. If a result is computed from two products, 16 rows of
-// half 0 of W alternate with 16 rows of half 1.
+// Number of columns of y that a tile of `rows_of_w` rows of W yields. If a result is computed from two products, 16
+// rows of half 0 of W alternate with 16 rows of half 1 of W in the tile.
 constexpr int columns_of_tile(Mode mode, int rows_of_w) { return mode == Mode::plain ? rows_of_w : rows_of_w / 2; }
 
-// The row of W that is row r of a tile. Rows after the last column repeat the last column and are not stored.
+// Returns the index in W of row r of a tile. Rows beyond the last column of y repeat the last column and are not
+// stored.
 template <Mode MODE>
 __device__ int row_in_tile(const SkinnyGemm& p, int first_column, int r) {
   constexpr bool kPlain = MODE == Mode::plain;
@@ -26,7 +27,7 @@ struct Quad {
   int m, r;         // row of x and first row of W, as indices in the tile
   bool there;
 };
-// Returns quad n of a tile of ROWS_W rows of W and ROWS_X rows of x.
+// Returns the n-th group of four columns of a tile of ROWS_W rows of W and ROWS_X rows of x.
 template <Mode MODE, int ROWS_W, int ROWS_X>
 __device__ Quad quad_of(const SkinnyGemm& p, int n, int first_row, int first_column) {
   constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // quads per row
@@ -36,7 +37,8 @@ __device__ Quad quad_of(const SkinnyGemm& p, int n, int first_row, int first_col
   return quad;
 }
 
-// Inputs of the epilogue of a quad in addition to the products. They can be loaded before the products are known.
+// Inputs of the epilogue for four columns of y, in addition to the products. They can be loaded before the products are
+// known.
 struct Beside {
   TokenSlot place;   // only Mode::pages
   Angles<4> angles;  // only Mode::pages
@@ -52,7 +54,7 @@ __device__ inline uint2 residual(const SkinnyGemm& p, const Quad& quad) {
   return {number(0) | number(1) << 16, number(2) | number(3) << 16};
 }
 
-// product(r) returns the four products with rows r to r + 3 of W in the tile.
+// Runs the epilogue for four columns of y. product(r) returns the four products with rows r to r + 3 of W in the tile.
 template <typename T, Mode MODE, typename Product>
 __device__ void finish(const SkinnyGemm& p, const Quad& quad, const Beside& beside, const Product& product) {
   if constexpr (MODE == Mode::pages) {
@@ -101,9 +103,9 @@ __device__ inline float4 operator+(const float4& x, const float4& y) {
 }
 __device__ inline float4 operator*(const float4& x, float by) { return {x.x * by, x.y * by, x.z * by, x.w * by}; }
 
-// Runs the epilogue of the tile of a block after its threads have stored their products (rows of x by rows of W, with
-// stride N::kStride). The first THREADS threads of the block take part. scale_of(quad) returns the factor of the
-// products.
+// Runs the epilogue for the tile of a block. The threads must have stored their products before as a matrix (rows of x,
+// rows of W) with row stride N::kStride. The first THREADS threads of the block take part. scale_of(quad) returns the
+// factor by which the products are multiplied.
 template <typename T, typename N, Mode MODE, int THREADS = N::kThreads, typename Scale>
 __device__ void finish_tile(const SkinnyGemm& p, int first_row, int first_column, const TokenSlot* places,
                             const float* products, const Scale& scale_of) {

@@ -1,12 +1,12 @@
-// Products of more than 64 rows on Hopper, bitwise equal to skinny_gemm.cu: the sums of wgmma are equal to the sums of
-// mma.sync. Rows of W are operand A, from registers. Rows of x are operand B, from shared memory, where wgmma requires
-// core matrices of 8 rows by 16 bytes. A chunk of 8 rows of x consists of four core matrices: matrix m contains the
-// elements 8 c + 2 m + {0, 1}, c = 0..3, of every row. Two matrices then contain the elements of one mma in
-// skinny_gemm.cu, whose fragments of W are 16 bytes per lane.
+// Products with more than 64 rows of x on Hopper. The results are bitwise equal to skinny_gemm.cu, because the sums of
+// wgmma are equal to the sums of mma.sync. Rows of W are operand A, which is in registers. Rows of x are operand B,
+// which is in shared memory, where wgmma requires core matrices of 8 rows by 16 bytes. A chunk of 8 rows of x consists
+// of four core matrices: matrix m contains the elements 8 c + 2 m + {0, 1}, c = 0..3, of every row. Two matrices then
+// contain the elements of one mma instruction in skinny_gemm.cu, whose fragments of W are 16 bytes per lane.
 //
 // If the product has only few tiles, each tile is computed by a cluster of kParts blocks, one block per part of the
-// inner dimension. Otherwise each block processes all parts one after the other, and a separate kernel before it
-// multiplies x by the norm weights and packs it.
+// inner dimension. Otherwise each block processes all parts in succession, and a separate kernel first multiplies x by
+// the norm weights and packs it.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -25,22 +25,22 @@ namespace decoding = kernels::cuda::decoding;
 using kernels::cuda::wgmma_wait;
 
 constexpr int kMinHopperRows = 65;
-// Size of the ring buffer. Together with the other shared memory of a block, it is at most kSharedPercent of the shared
-// memory of a multiprocessor.
+// Size of the ring buffer in bytes. Together with the other shared memory of a block, it is at most kSharedPercent of
+// the shared memory of a multiprocessor.
 constexpr int kRingBytes = 180 << 10;
 // Shared memory of a multiprocessor in bytes: the total, the part that kSharedPercent leaves for blocks, and the part
 // that the system reserves per block.
 constexpr int kSharedOfAll = 228 << 10, kSharedOfBlocks = 196 << 10, kSharedOfSystem = 1 << 10;
 constexpr int64_t kMaxPrefetched = 8 << 20;  // maximum number of elements of W that are prefetched
 
-// The elements of W that a lane loads for one chunk: 16 bytes for each of two rows.
+// The elements of W that a lane loads for one chunk: 16 bytes from each of two rows.
 struct Fragments {
   uint4 low, high;  // `low`: row lane / 4 of the warp's 16 rows; `high`: row lane / 4 + 8
 };
-// The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, which the compiler does
-// not know. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
-// before that. `zero` is 0, but the compiler cannot know this. Otherwise the compiler would pass copies of the
-// registers to wgmma, and nothing would protect these copies.
+// The fragments in the order of two wgmma operands. wgmma reads its registers asynchronously, but the compiler does not
+// know this. hold() must be called after the wgmma has finished; it prevents the compiler from reusing the registers
+// earlier. `zero` is always 0, but the compiler cannot know this. If it knew, it would pass copies of the registers to
+// wgmma, and hold() would not protect these copies.
 struct Operands {
   uint32_t a[2][4] = {};
   __device__ void set(const Fragments& w, uint32_t zero) {
@@ -54,8 +54,8 @@ struct Operands {
   }
 };
 __device__ inline uint32_t unknown_zero(const SkinnyGemm& p) { return __float_as_uint(p.eps) >> 31; }
-// Multiplies one chunk, whose x is at shared memory address `x`. With goes_on, the result is added to sum (64 rows of W
-// by rows of x); otherwise it overwrites sum.
+// Multiplies one chunk, whose x is at shared memory address `x`. If goes_on is true, the result is added to `sum` (64
+// rows of W by rows of x); otherwise it overwrites `sum`.
 template <typename T, int SUMS>
 __device__ void multiply_chunk(float (&sum)[SUMS], const Operands& w, uint32_t x, bool goes_on) {
   using namespace kernels::cuda;
@@ -72,7 +72,7 @@ __device__ void finish_products(float (&sum)[SUMS]) {
   wgmma_wait<0>();
   kernels::cuda::fence_registers(sum);
 }
-// Stores the sums to a matrix (rows of x, stride).
+// Stores the sums as a matrix with one row per row of x and row stride `stride`.
 template <int SUMS>
 __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
@@ -83,7 +83,8 @@ __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
 }
 
 // Prefetches W of the next product to the L2 cache, with the threads t = 0 ... 127 of every block of the grid. The next
-// kernel could not do it early enough, because its blocks do not fit on the multiprocessors while this kernel runs.
+// kernel could not prefetch it early enough, because its blocks do not fit on the multiprocessors while this kernel
+// runs.
 __device__ inline void prefetch_next(const SkinnyGemm& p, int t) {
   constexpr int kPiece = 2048;
   if (p.next_bytes > 2 * kMaxPrefetched) return;
@@ -94,10 +95,10 @@ __device__ inline void prefetch_next(const SkinnyGemm& p, int t) {
   }
 }
 
-// A block has WARPGROUPS warpgroups, each with a tile of 64 rows of W by ROWS rows of x, and one more warpgroup that
-// copies x. AHEAD chunks of W are in flight to the registers of a warpgroup; a stage of the ring buffer has the same
-// number of chunks of x. The products of GROUP chunks are issued before their sums are awaited; the number of chunks of
-// a part is a multiple of GROUP.
+// A block has WARPGROUPS warpgroups that compute one tile of 64 rows of W by ROWS rows of x each, and one more
+// warpgroup that copies x. Each computing warpgroup has AHEAD chunks of W in flight to its registers; a stage of the
+// ring buffer has the same number of chunks of x. The products of GROUP chunks are issued before the kernel waits for
+// their sums. The number of chunks of a part must be a multiple of GROUP.
 template <int WARPGROUPS_, int ROWS, int AHEAD_, int GROUP_>
 struct Wide {
   static constexpr int WARPGROUPS = WARPGROUPS_, AHEAD = AHEAD_, GROUP = GROUP_;
@@ -105,8 +106,8 @@ struct Wide {
   static constexpr int kRowsW = 64 * WARPGROUPS, kRowsX = ROWS, kSums = ROWS / 2;
   static constexpr int kChunkX = kRowsX * kChunkBytes, kStage = AHEAD * kChunkX, kStages = kRingBytes / kStage;
   static constexpr int kStride = kRowsW + 4, kBytes = std::max(kStages * kStage, kRowsX*kStride * 4);
-  // Whether the copying warpgroup releases registers to the other warpgroups, and the registers per thread that they
-  // then have.
+  // Whether the copying warpgroup releases registers to the computing warpgroups. The next constant is the number of
+  // registers per thread that they then have.
   static constexpr bool kGives = WARPGROUPS > 1;
   static constexpr int kLeft = 40, kTaken = 232;
   static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 2);
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   for (int s = 0; s < AHEAD; ++s) load(w[s]);
   float sum[N::kSums] = {}, total[N::kSums] = {};
   const uint32_t zero = unknown_zero(p), memory_at = shared_address(memory);
-  int chunk = 0;  // index in its part
+  int chunk = 0;  // index of the chunk in its part
 #pragma unroll 1
   for (int n = 0; n < stages; ++n) {
     const uint32_t stage = memory_at + n % N::kStages * N::kStage;
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     __syncwarp();
     if (lane == 0) barrier_arrive(&ring.empty[n % N::kStages]);
   }
-  named_barrier<N::kThreads>();  // the ring buffer has been consumed, and scales and places are available
+  named_barrier<N::kThreads>();  // the ring buffer has been consumed, and all scales and cache slots are available
   store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
   finish_tile<T, N, MODE, N::kConsumers>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
                                          [&](const Quad& quad) { return scales[quad.m]; });
@@ -228,10 +229,10 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
 // Constants of the clusters and their blocks.
 struct ClusterParts {
   static constexpr int kRowsW = 128, kRowsX = 64, kStride = kRowsW + 4, kThreads = 2 * kRowsW;
-  static constexpr int kBlocks = 3;  // blocks per multiprocessor, for __launch_bounds__
+  static constexpr int kBlocks = 3;  // minimum number of blocks per multiprocessor, for __launch_bounds__
   static constexpr int kOwnRows = kRowsX / kParts, kChunkX = kRowsX * kChunkBytes;
   static constexpr int kAhead = 4;   // chunks of W in flight to registers
-  static constexpr int kAtOnce = 6;  // chunks of x that a lane loads before it stores the first one
+  static constexpr int kAtOnce = 6;  // number of chunks of x that a lane loads before it stores the first one
   static int bytes(int chunks) { return std::max(chunks * kChunkX, kRowsX * kStride * 4); }
   static_assert(kRowsX / 8 == kThreads / 32 && kOwnRows * kRowsW == 4 * kThreads);
 };
@@ -269,7 +270,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   decoding::let_next_start();
   decoding::wait_for_launcher();
 
-  // Each warp has a group of 8 rows of x. The lanes correspond to the rows and to the 16-byte pieces of a row.
+  // Each warp processes a group of 8 rows of x. The lanes correspond to the rows and to the 16-byte pieces of each row.
   const T* const from_x =
       static_cast<const T*>(p.x) + min(first_row + warp * 8 + g, rows - 1) * p.x_stride + part * kChunk + 8 * c;
   for (int first = 0; first < chunks; first += N::kAtOnce) {
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(ClusterParts::kThreads, ClusterParts::kBlocks)
   auto* const products = reinterpret_cast<float*>(own);
   store_sums(sum, products, N::kStride);
   cluster_arrive();
-  // Each block adds the partial sums of its rows of x; each thread adds four columns.
+  // Each block adds the partial sums of the rows of x that it owns; each thread adds four columns.
   const Quad quad =
       quad_of<Mode::plain, N::kRowsW, N::kOwnRows>(p, threadIdx.x, first_row + part * N::kOwnRows, first_column);
   Beside beside{};
@@ -346,14 +347,14 @@ void multiply_by_blocks(const SkinnyGemm& p, int multiprocessors, cudaStream_t s
   chunks % 2 == 0 ? of_group.template operator()<2>() : of_group.template operator()<1>();
 }
 
-// Returns false without any work if the blocks of all clusters would not run at the same time.
+// Returns false without doing any work if the blocks of all clusters could not run at the same time.
 template <typename T>
 bool multiply_by_clusters(const SkinnyGemm& p, int multiprocessors, cudaStream_t stream) {
   const dim3 grid(kParts, ceil_div(p.out, ClusterParts::kRowsW), ceil_div(p.rows, ClusterParts::kRowsX));
   const int bytes = ClusterParts::bytes(static_cast<int>(p.in / (kParts * kChunk)));
-  // Each multiprocessor gets as few blocks as possible. The hardware fills some multiprocessors with clusters before it
-  // uses other ones, unless the blocks request more shared memory than they use. Not every multiprocessor can be part
-  // of a whole cluster.
+  // Place as few blocks as possible on each multiprocessor. By default, the hardware fills some multiprocessors with
+  // clusters before it uses the remaining ones; the blocks therefore request more shared memory than they use. Not
+  // every multiprocessor can be part of a whole cluster.
   for (int blocks = 1; blocks <= ClusterParts::kBlocks; ++blocks) {
     const int most = kSharedOfBlocks / blocks - kSharedOfSystem;
     if (bytes > most) return false;

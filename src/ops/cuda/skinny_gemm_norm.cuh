@@ -1,5 +1,5 @@
-// The kernel that runs before the products in large tiles (skinny_gemm_tiles.cu, skinny_gemm_hopper.cu). It multiplies
-// x by the norm weights, so that not every tile of W has to compute the norm again.
+// The kernel that runs before products with large tiles (skinny_gemm_tiles.cu, skinny_gemm_hopper.cu). It multiplies x
+// by the norm weights, so that the norm is not computed again for every tile of W.
 #pragma once
 #include "attention/cuda/decode_memory.cuh"
 #include "attention/cuda/decode_params.h"
@@ -11,12 +11,12 @@ constexpr int kChunkBytes = 2 * kChunk;    // bytes of a row of a chunk
 constexpr int kPieces = kChunkBytes / 16;  // 16-byte pieces of a row of a chunk
 constexpr int kGroupBytes = 8 * kChunkBytes;
 
-// Packed x (skinny_gemm_hopper.cu): (chunks, groups of 8 rows, 4 matrices, 8 rows, 16 bytes).
+// Packed x, as skinny_gemm_hopper.cu uses it, has the shape (chunks, groups of 8 rows, 4 matrices, 8 rows, 16 bytes).
 __device__ inline int groups_of(int rows) { return (rows + 7) / 8; }
 __device__ inline char* packed_chunk(const SkinnyGemm& p, int groups, int chunk) {
   return static_cast<char*>(p.scaled_x) + static_cast<int64_t>(chunk) * groups * kGroupBytes;
 }
-// Stores piece c of a row to the packed chunk of its group at `to`.
+// Stores 16-byte piece c of a row to the packed chunk of the row's group at `to`.
 __device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
   char* const at = to + row * 16 + c * 4;
   *reinterpret_cast<uint32_t*>(at) = x.x;
@@ -25,12 +25,12 @@ __device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
   *reinterpret_cast<uint32_t*>(at + 384) = x.w;
 }
 
-// Multiplies x by its norm weights, if there are any, and computes the factor of the products of each row. A warp
-// processes a row. Each lane has the same elements as in skinny_gemm.cu, so that the sum of squares is bitwise equal.
+// Multiplies x by its norm weights, if there are any, and computes the factor of each row's products. A warp processes
+// one row. Each lane has the same elements as in skinny_gemm.cu, so that the sum of squares is bitwise equal.
 constexpr int kNormThreads = 128;
 template <typename T, bool PACKED>
 __global__ void __launch_bounds__(kNormThreads) apply_norm_weights(const __grid_constant__ SkinnyGemm p) {
-  constexpr int kAtOnce = 4;  // pieces of 8 elements that a lane loads before it stores the first one
+  constexpr int kAtOnce = 4;  // number of pieces of 8 elements that a lane loads before it stores the first one
   const int lane = threadIdx.x % 32, in = static_cast<int>(p.in);
   float4 weights[kAtOnce][2];
   const auto load_weights = [&](int first) {

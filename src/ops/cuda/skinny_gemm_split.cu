@@ -1,11 +1,11 @@
-// Products of 9 to 64 rows, bitwise equal to skinny_gemm.cu. For this small number of rows, all multiprocessors must
-// load W at the same time. A block computes a tile of products, and each of its warps sums one part of the inner
-// dimension. If there are few tiles, the blocks of a cluster share a tile: each block computes some of the parts, and
-// adds the partial sums for some of the rows, which the other blocks write to its shared memory.
+// Products of 9 to 64 rows of x, bitwise equal to skinny_gemm.cu. For this small number of rows, all multiprocessors
+// must load W at the same time. A block computes a tile of products, and each of its warps sums one part of the inner
+// dimension. If there are few tiles, the blocks of a cluster share a tile. Each block then computes some of the parts.
+// Each block also adds the partial sums of some of the rows, which the other blocks write to its shared memory.
 //
-// The fragments of both matrices are copied to a ring buffer in shared memory by the lanes that use them. Until the
-// sums are complete, a warp waits only for its own copies. As in skinny_gemm.cu, the kernel computes the norm from the
-// elements that it multiplies.
+// Each lane copies the fragments of both matrices that it uses itself to a ring buffer in shared memory. Until the sums
+// are complete, a warp therefore waits only for its own copies. As in skinny_gemm.cu, the kernel computes the norm from
+// the elements that it multiplies.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -31,13 +31,13 @@ struct Split {
   static constexpr int kRowsW = 16 * TILES, kRowsX = 8 * GROUPS;
   static constexpr int kOwnX = kRowsX / CLUSTER;  // number of rows whose sums a block adds
   static constexpr int kStride = kRowsW + 4;      // stride of a row of products, in floats
-  // Data of a warp per step: fragments of W, fragments of x, weights of the norm.
+  // Layout of the data that a warp copies per step: fragments of W, fragments of x, weights of the norm.
   static constexpr int kPiece = 512;  // bytes that the lanes of a warp copy with one instruction
   static constexpr int kX = 2 * TILES * kPiece, kWeights = kX + GROUPS * kPiece, kWarpBytes = kWeights + 4 * kChunk;
   static constexpr int kStageBytes = kWarps * kWarpBytes;
   // Layout of shared memory: sums of squares (parts, kOwnX), products (parts, kOwnX, kStride), ring buffer. In a
-  // cluster, the products of other blocks arrive while the ring buffer is still in use. A block without a cluster
-  // writes its products over the ring buffer.
+  // cluster, the products have separate memory, because the products of other blocks arrive while the ring buffer is
+  // still in use. A block without a cluster writes its products over the ring buffer.
   static constexpr int kProducts = kParts * kOwnX * 4, kProductsEnd = kProducts + kParts * kOwnX * kStride * 4;
   static constexpr int kRing = CLUSTER == 1 ? kProducts : kProductsEnd;
   static constexpr int bytes(int stages) { return std::max(kRing + stages * kStageBytes, kProductsEnd); }
@@ -55,17 +55,19 @@ __device__ __forceinline__ void multiply_parts(const SkinnyGemm& p, int stages) 
   char* const own = own_memory(memory);
   constexpr int TILES = N::TILES, GROUPS = N::GROUPS, CLUSTER = N::CLUSTER;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
-  const int rank = blockIdx.x, part = rank * N::kWarps + warp;  // the width of a cluster equals the width of the grid
+  // The grid has the width of a cluster, so blockIdx.x is the rank in the cluster.
+  const int rank = blockIdx.x, part = rank * N::kWarps + warp;
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.z * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   constexpr int kStep = kParts * kChunk;
   const int steps = (in + kStep - 1) / kStep;
   if constexpr (CLUSTER > 1) cluster_arrive();
 
-  // Copies. Rows after the last row repeat the last row and are not stored; elements after `in` are zero.
+  // Copies to the ring buffer. Rows beyond the last row repeat the last row and are not stored; elements beyond `in`
+  // are zero.
   const uint32_t ring = kernels::cuda::shared_address(own) + N::kRing + warp * N::kWarpBytes;
   const int k0 = part * kChunk + 8 * c;
-  // Offsets of the first step in units of 16 bytes, because pointers would need too many registers.
+  // Offsets of the data of the first step in units of 16 bytes; pointers would need too many registers.
   uint32_t from_w[TILES][2], from_x[GROUPS];
 #pragma unroll
   for (int t = 0; t < TILES; ++t) {
@@ -257,7 +259,7 @@ void start_split(const SkinnyGemm& p, cudaStream_t stream) {
                                                     stream, N::CLUSTER);
 }
 
-// The configurations below are used up to this number of tiles of 16 rows of W.
+// The configurations below are used for at most this number of tiles of 16 rows of W.
 constexpr unsigned kFewTiles = 128;
 
 template <typename T, bool NORM, Mode MODE>
@@ -270,7 +272,7 @@ void multiply_by_parts(const SkinnyGemm& p, cudaStream_t stream) {
       using Block = Split<1, 4, 1, 4>;
       const bool clusters = decoding::has_sm_90<multiply_split<T, Cluster, NORM, MODE>>();
       if (clusters && sixteen) return start_split<T, Sixteen, NORM, MODE>(p, stream);
-      // A cluster is not faster if all steps of a single block can be in flight at once.
+      // If all steps of a single block can be in flight at the same time, a cluster is not faster.
       if (clusters && p.in > Block::STAGES * kParts * kChunk) return start_split<T, Cluster, NORM, MODE>(p, stream);
       return start_split<T, Block, NORM, MODE>(p, stream);
     }

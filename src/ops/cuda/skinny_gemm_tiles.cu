@@ -1,9 +1,9 @@
-// Products of many rows or columns, bitwise equal to skinny_gemm.cu. The warps of a block share the data that they
-// read: chunks of both matrices are copied to a ring buffer in shared memory. Each warp computes its own tile, one part
-// of the inner dimension after the other.
+// Products with many rows or columns, bitwise equal to skinny_gemm.cu. The warps of a block share the data that they
+// read: chunks of both matrices are copied to a ring buffer in shared memory. Each warp computes a separate tile and
+// processes the parts of the inner dimension in succession.
 //
-// Every tile of W would have to compute the norm of x again. Therefore a separate kernel before this one multiplies x
-// by the norm weights and computes the factor of the products of each row.
+// If this kernel computed the norm of x, it would have to do so again for every tile of W. Therefore a separate kernel
+// first multiplies x by the norm weights and computes the factor of each row's products.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -29,7 +29,7 @@ struct Tiling {
   static constexpr int kStages = std::min(kRingBytes / kStageBytes, 6);
   static constexpr int kStride = kRowsW + 4;  // stride of a row of products, in floats
   static constexpr int kBytes = std::max(kStages * kStageBytes, kRowsX* kStride * 4);
-  // Blocks per multiprocessor, for __launch_bounds__.
+  // Minimum number of blocks per multiprocessor, for __launch_bounds__.
   static constexpr int kBlocks = kThreads * TILES * GROUPS <= 2048 ? 512 / kThreads : 1;
   static_assert(kStages >= 3 && kBytes <= kRingBytes);
 };
@@ -48,13 +48,13 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   constexpr int kThreads = N::kThreads, TILES = N::TILES, GROUPS = N::GROUPS;
   const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, warp = threadIdx.x / 32;
   const int warp_w = warp % N::WARPS_W, warp_x = warp / N::WARPS_W;
-  const bool scaled_x = p.norm_weight;  // multiplied by the norm weights in the previous kernel
+  const bool scaled_x = p.norm_weight;  // whether x was multiplied by the norm weights in the previous kernel
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows);
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const uint32_t ring = kernels::cuda::shared_address(memory);
 
-  // Copies. In every step, a thread copies the same piece of the rows of both matrices. Rows after the last row repeat
-  // the last row and are not stored.
+  // Copies to the ring buffer. In every step, a thread copies the same piece of the rows of both matrices. Rows beyond
+  // the last row repeat the last row and are not stored.
   constexpr int kPitch = kThreads / kPieces;  // distance in rows between the copies of a thread
   constexpr int kCopiesW = N::kRowsW / kPitch, kCopiesX = N::kRowsX / kPitch;
   static_assert(kThreads % kPieces == 0 && N::kRowsW % kPitch == 0 && N::kRowsX % kPitch == 0);
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
     }
   };
 
-  // The copies of all stages are issued before the first one is awaited.
+  // The copies of all stages are issued before the kernel waits for the first stage.
   const int steps = (in + kChunk - 1) / kChunk;
   ChunkOrder ahead{steps}, now = ahead;
 #pragma unroll
@@ -181,7 +181,7 @@ void launch_tiles(const SkinnyGemm& p, const dim3& grid, cudaStream_t stream) {
   decoding::start<multiply_tiles<T, N, MODE>>(p, grid, N::kThreads, N::kBytes, true, stream);
 }
 
-// Choice of the tile size. Large tiles read less data, because each matrix is read once for every tile of the other
+// Chooses the tile size. Large tiles read less data, because each matrix is read once for every tile of the other
 // matrix. Small tiles give more blocks, which use more of the GPU.
 template <typename T, Mode MODE>
 void multiply_by_tiles(const SkinnyGemm& p, cudaStream_t stream) {

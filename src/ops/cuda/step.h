@@ -1,7 +1,7 @@
-// Kernels of a decode step on NVIDIA GPUs: one token for each of up to a few hundred sequences. As in rows.h, the
-// functions only launch work on the stream and do not allocate memory or synchronize, so a step can be captured in a
-// CUDA graph. The kernels use programmatic dependent launch and may start before their predecessor on the stream has
-// finished; the predecessor must be a kernel.
+// Kernels of a decode step on NVIDIA GPUs: one token for each of up to a few hundred sequences. The functions only
+// launch work on the stream and do not allocate memory or synchronize, so a decode step can be captured in a CUDA
+// graph. The kernels use programmatic dependent launch and may start before their predecessor on the stream has
+// finished; this predecessor must be a kernel.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,22 +12,24 @@
 
 namespace lazy::ops::cuda {
 
-// Up to this many rows, one kernel computes the product and reads W once. Products with more rows are computed in
-// tiles.
+// For up to this number of rows of x, one kernel computes the product and reads W once. Products with more rows are
+// computed in tiles.
 constexpr int64_t kMaxUngroupedRows = 8;
 
-// Destination of q, k and v of the tokens: q and k are rotated by their positions, k and v are written to their pages.
+// Destination of q, k and v of the tokens. q and k are rotated by RoPE according to the positions, and k and v are
+// written to their KV-cache pages.
 struct PageTarget {
   void* q;                   // (tokens, heads, dim) contiguous
   void *keys, *values;       // pages, (slots, kv_heads, dim) contiguous
   const int64_t* positions;  // (tokens), from 0
-  const int64_t* slots;      // (tokens): indices of slots
+  const int64_t* slots;      // (tokens): slots in the KV cache
   int64_t heads, kv_heads, dim;
-  RopeTable table;  // pairs 0: no rotation; angles that are not in the table are computed
+  RopeTable table;  // with 0 pairs, q and k are not rotated; angles that are not in the table are computed
   bool interleaved;
 };
 
-// Skinny GEMM y = x W^T. The bits of a row of y depend only on the row of x and on `in`, not on the number of rows.
+// Skinny GEMM y = x W^T. The bits of a row of y depend only on the row of x, on W and on `in`, not on the number of
+// rows.
 struct SkinnyGemm {
   DType type;  // bf16 or f16
   const void *x, *W;
@@ -38,10 +40,10 @@ struct SkinnyGemm {
   const void* add = nullptr;     // (rows, out) contiguous, added to the rounded y; not with swiglu or wide
   const void* next_W = nullptr;  // weights of the next kernel, prefetched to the L2 cache (a hint)
   int64_t next_bytes = 0;
-  bool swiglu = false;  // W (2 out, in): y = silu(x W_0^T) * x W_1^T
+  bool swiglu = false;  // W has the shape (2 out, in), and y = silu(x W_0^T) * x W_1^T with the halves W_0 and W_1 of W
   bool wide = false;    // y in fp32
-  void* y;              // (rows, out) contiguous; null, with a norm: the result is written to `pages`
-  // With more than kMaxUngroupedRows rows: workspaces of (rows rounded up to 8, in) in `type`, and of (rows).
+  void* y;              // (rows, out) contiguous; if null, which requires a norm, the result is written to `pages`
+  // Workspaces, required for more than kMaxUngroupedRows rows: (rows rounded up to 8, in) in `type`, and (rows).
   void* scaled_x = nullptr;
   float* scales = nullptr;
   // If y is null, the rows of W are the heads of q, k and v, `out` is the number of their pairs, and each row of x is a
@@ -50,11 +52,12 @@ struct SkinnyGemm {
   PageTarget pages = {};
 };
 void skinny_gemm(const SkinnyGemm& arguments, cudaStream_t stream);
-// Variants with the same result for any number of rows. skinny_gemm_tiles calls skinny_gemm_split for products that are
-// too small for its tiles.
+// Variants of skinny_gemm with the same result for any number of rows. skinny_gemm_tiles calls skinny_gemm_split for
+// products that are too small for its tiles.
 void skinny_gemm_tiles(const SkinnyGemm& arguments, cudaStream_t stream);
 void skinny_gemm_split(const SkinnyGemm& arguments, cudaStream_t stream);
-// Variant for more than 64 rows on compute capability 9. Returns false without any work for unsupported arguments.
+// Variant of skinny_gemm for more than 64 rows on compute capability 9. Returns false without doing any work if it does
+// not support the arguments.
 bool skinny_gemm_hopper(const SkinnyGemm& arguments, cudaStream_t stream);
 
 struct KvCacheWrite {
@@ -64,46 +67,48 @@ struct KvCacheWrite {
   int64_t tokens;
   PageTarget to;
   // Optional gathered copies of keys and values, (rows, kv_heads, dim) contiguous; ops/kv_cache_write.h defines the
-  // sources. If they are given, only tokens that are a source are written to pages. Slots that are a source are not
-  // slots of a token.
+  // sources. If sources are given, only those tokens are written to pages that are a source. A slot that is a source
+  // must not also be the slot of a token.
   const int64_t* sources = nullptr;  // (rows)
   int64_t rows = 0;                  // 0: nothing is gathered
   void *gathered_keys = nullptr, *gathered_values = nullptr;
 };
 void kv_cache_write(const KvCacheWrite& arguments, cudaStream_t stream);
 
-// All layers of a decode step of one sequence in one kernel, bitwise equal to skinny_gemm, skinny_gemm with pages and
-// decode_step_cuda called one after the other. bf16. Each layer computes x += W_o attention(norm(x)), x += W_down
-// swiglu(norm(x)).
+// All layers of a decode step of one sequence in one kernel, for bf16. The result is bitwise equal to a sequence of
+// calls of skinny_gemm, skinny_gemm with pages, and decode_step_cuda. Each layer computes x += W_o attention(norm(x))
+// and then x += W_down swiglu(norm(x)).
 struct FusedDecodeLayer {
-  const void *qkv, *output, *gate_up, *down;               // as SkinnyGemm::W; the rows of qkv are q's, k's, v's heads
-  const float *norm, *mlp_norm;                            // weights (hidden)
+  // As SkinnyGemm::W; the rows of qkv are the heads of q, k and v.
+  const void *qkv, *output, *gate_up, *down;
+  const float *norm, *mlp_norm;                            // norm weights, shape (hidden)
   void *keys, *values;                                     // pages
   const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
 };
 struct FusedDecodeLayers {
   const FusedDecodeLayer* layers;
   int64_t count;
-  kernels::Problem problem;  // common to all layers
-  // Common to all layers: lengths, block table, whether there is a distance bias.
+  kernels::Problem problem;  // the same for all layers
+  // The same for all layers: lengths, block table, and whether there is a distance bias.
   kernels::Decode<float> attention = {};
   int64_t pages;
-  PageTarget to;  // common to all layers: positions, slots, table, interleaved, heads, kv_heads, dim
+  PageTarget to;  // the same for all layers: positions, slots, table, interleaved, heads, kv_heads, dim
   int64_t hidden, inner;
   float eps;
   const void* x;  // (hidden)
   void* y;        // (hidden)
-  // Workspace of fused_decode_sync_words 64-bit words, aligned to 128 bytes. It must be zero initially and is then
-  // reused by all steps of the same shape. A step must not start before the previous step has finished.
+  // Workspace of fused_decode_sync_words 64-bit words, aligned to 128 bytes. It must be zero initially and is then used
+  // again by all steps of the same shape. A step must not start before the previous step has finished.
   void* words;
-  int most_blocks = 0;  // for tests; 0: one block per multiprocessor
+  int most_blocks = 0;  // limit on the number of blocks, for tests; 0: one block per multiprocessor
 };
-// Whether the kernel supports the problem, the sizes and the current device. Pointers are not read.
+// Whether the kernel supports the problem, the sizes and the current device. The function does not read through the
+// pointers.
 bool supports_fused_decode_layers(const FusedDecodeLayers& arguments);
 int64_t fused_decode_sync_words(const FusedDecodeLayers& arguments);
 void fused_decode_layers(const FusedDecodeLayers& arguments, cudaStream_t stream);
 
-// The next token of each row: see ops/sample_tokens.h.
+// Selects the next token of each row; ops/sample_tokens.h describes the arguments.
 struct SampleTokens {
   const float* logits;     // (rows, vocabulary)
   const int64_t* numbers;  // (rows, kSampleNumberCount)
@@ -124,7 +129,7 @@ struct PinnedCopy {
 };
 void pinned_copy(const PinnedCopy& arguments, cudaStream_t stream);
 
-// One token of a linear recurrence (cuda/recurrence.h), with fp32 arithmetic.
+// One token of a linear recurrence (recurrence.h), with fp32 arithmetic.
 constexpr int64_t kMaxStepKeys = 512;
 struct RecurrenceStep {
   DType type;
@@ -140,11 +145,11 @@ struct RecurrenceStep {
   int64_t batch, heads, groups, key_dim, value_dim;  // key_dim at most 512, value_dim a multiple of 4
   float scale;
   bool delta;
-  int64_t first = 0;  // first sequence of a launch: the blocks with z = 0
+  int64_t first = 0;  // first sequence of the launch; the blocks with blockIdx.z = 0 process it
 };
 void recurrence_step(const RecurrenceStep& arguments, cudaStream_t stream);
 
-// One token of the short convolution (cuda/short_convolution.h), bitwise equal to it.
+// One token of the short convolution (short_convolution.h), with bitwise the same result.
 struct ConvolutionStep {
   DType type;
   const void* x;        // (batch, channels); channels are contiguous
@@ -155,7 +160,7 @@ struct ConvolutionStep {
   void* next_past;      // shape of `past`
   void* y;              // (batch, channels) contiguous
   int64_t batch, channels, taps;
-  int64_t first = 0;  // first sequence of a launch: the blocks with y = 0
+  int64_t first = 0;  // first sequence of the launch; the blocks with blockIdx.y = 0 process it
 };
 void convolution_step(const ConvolutionStep& arguments, cudaStream_t stream);
 

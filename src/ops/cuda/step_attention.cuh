@@ -1,8 +1,8 @@
 // Attention of one token in a decode step. This code runs in the worker warps of fused_decode_layers.cu, and its
-// results are bitwise equal to the decode kernels. The keys of a head are divided into pieces of kPiece keys, which are
-// distributed over the blocks. Each piece consists of two parts of kPart keys; one warp computes the scores of a part.
-// When all parts of a head are complete, some warps compute the weighted value sums of a piece, each for at least 16
-// dimensions. Finally, other warps add the sums of all pieces.
+// results are bitwise equal to the results of the decode kernels. The keys of a head are divided into pieces of kPiece
+// keys, which are distributed over the blocks. Each piece consists of two parts of kPart keys; one warp computes the
+// scores of a part. When all parts of a head are complete, some warps compute the weighted value sums of a piece; each
+// of these warps computes at least 16 dimensions. Finally, other warps add the sums of all pieces.
 #pragma once
 #include "attention/cuda/decode_normalizers.cuh"
 #include "ops/cuda/step_worker.cuh"
@@ -13,11 +13,11 @@ template <typename T, int D>
 struct Attention {
   using Scores = decoding::TensorCores<T, D>;
   static constexpr int kUnitsOfPart = kPart / kUnitKeys;
-  // Size in bytes of a stage of the ring buffer of keys, and number of stages.
+  // Size in bytes of a stage of the ring buffer for keys, and the number of stages.
   static constexpr int kStageBytes = kUnitKeys * D * 2, kStages = Scores::kRingBytes / kStageBytes;
-  // Number of 16-byte pieces per row, and number of rows that a warp copies at once.
+  // Number of 16-byte pieces per row, and number of rows that a warp copies with one instruction.
   static constexpr int kPiecesOfRow = D / 8, kRowsAtOnce = 32 / kPiecesOfRow;
-  // Number of 32-bit words of a head, and of a head per lane.
+  // Number of 32-bit words per head, and number of these words per lane.
   static constexpr int kWords = D / 2, kOwnWords = kWords / 32;
   static_assert(kStages <= kUnitsOfPart && kUnitsOfPart == 4 && Scores::kDepth >= 2 && Scores::kDepth <= 4);
 
@@ -54,7 +54,7 @@ struct Attention {
 
   __device__ bool scores_are_kept() const { return count * kPiece <= kScores; }
 
-  // Starts the copies of the first keys of part `n` of the block. They are issued before the layer starts.
+  // Starts the copies of the first keys of the block's n-th part. They are issued before the layer starts.
   __device__ void begin_part(const FusedDecodeLayer& l, int n) const {
     if (n >= 2 * count) return;
     const KeyPiece& piece = piece_of(n / 2);
@@ -63,8 +63,8 @@ struct Attention {
     for (int unit = 0; unit < kStages; ++unit) copy_keys(l, piece, n % 2, unit);
   }
 
-  // Computes the largest score and the sum of exponentials of each of the block's parts and sends them to all blocks.
-  // The scores are stored in shared memory; sum_values uses them for the block's pieces.
+  // Computes the largest score and the sum of exponentials of each part that belongs to this block, and sends them to
+  // all blocks. The scores are stored in shared memory, where sum_values reads them.
   __device__ void score(const FusedDecodeLayer& l, uint32_t flag) const {
 #pragma unroll 1
     for (int n = w.warp; n < 2 * count; n += kWorkers) {
@@ -73,8 +73,8 @@ struct Attention {
     }
   }
 
-  // Computes the weighted value sums of the block's pieces and sends them to all blocks. The work is divided among as
-  // many warps as possible.
+  // Computes the weighted value sums of the pieces that belong to this block, and sends them to all blocks. The work is
+  // divided among as many warps as possible.
   __device__ void sum_values(const FusedDecodeLayer& l, uint32_t flag) const {
     constexpr int kGroups = D / 16;  // number of groups of 16 dimensions; each warp sums some groups of a piece
     if (count * kGroups / 4 > kWorkers / 2) return sum_pieces<4>(l, flag);
@@ -143,8 +143,8 @@ struct Attention {
                              : p.scores + int64_t{piece.head} * p.columns + piece.number * kPiece;
   }
 
-  // Copies a unit of keys to the ring buffer of the worker, except for the key of the new token. The 16 bytes at index
-  // i of row r are stored at i ^ r % 8, so that eight rows are in different banks.
+  // Copies a unit of keys to the ring buffer of the worker warp, except for the key of the new token. The 16 bytes with
+  // index i of row r are stored at index i ^ r % 8, so that eight rows are in different banks.
   __device__ void copy_keys(const FusedDecodeLayer& l, const KeyPiece& piece, int half, int unit) const {
     const int row = w.lane / kPiecesOfRow, i = w.lane % kPiecesOfRow;
     const int key = sequence.first + piece.number * kPiece + half * kPart + unit * kUnitKeys + row;
@@ -162,8 +162,8 @@ struct Attention {
     decoding::commit_copies();
   }
 
-  // Returns one of the two keys of a part whose scores this lane finishes. The order depends on how many units the
-  // decode kernels process at once (kDepth), so that the sums are bitwise equal.
+  // Returns the i-th of the two keys of a part whose scores this lane finishes. The order depends on the number of
+  // units that the decode kernels process together (kDepth), so that the sums are bitwise equal.
   __device__ int lanes_key(int i) const {
     return Scores::kDepth == kUnitsOfPart ? 16 * w.c + 8 * i + w.g : 32 * i + 8 * w.c + w.g;
   }
@@ -173,7 +173,7 @@ struct Attention {
     const int half = n % 2, head = piece.head, index = piece.number * 2 + half;
     const int begin = sequence.first + index * kPart, keys = min(sequence.end - begin, kPart);
     if (keys <= 0) return;
-    // Index of the new token's key in the part, if the part contains it.
+    // Index of the new token's key within the part; out of range if the part does not contain it.
     const int own_key = sequence.length - 1 - begin;
     const bool here = own_key >= 0 && own_key < keys;
     float bias[2];
@@ -182,7 +182,8 @@ struct Attention {
       const int far = abs(own_key - lanes_key(i));
       bias[i] = far < p.bias_window ? __ldg(l.distance_bias + int64_t{head} * p.bias_window + far) : 0;
     }
-    // Receive q of the head, and the key and value of the new token, which are also written to their page.
+    // Receive q of the head, and the key and value of the new token. The key and the value are also written to their
+    // page.
     uint32_t q[D / 16][2], own_key_words[kOwnWords];
     {
       const Word* from[3 * kOwnWords];
@@ -275,7 +276,7 @@ struct Attention {
     __syncwarp();
   }
 
-  // The softmax state of a head, merged from its parts of all blocks.
+  // Returns the softmax state of a head, merged from the parts of all blocks.
   __device__ decoding::RowState state_of(uint32_t flag, int head) const {
     decoding::RowTile t{};
     t.kv_head = head;
@@ -313,7 +314,7 @@ struct Attention {
       const KeyPiece& piece = piece_of(n);
       const int begin = sequence.first + piece.number * kPiece, keys = min(sequence.end - begin, kPiece);
       const float* const kept = scores_of(piece, n);
-      float weight[kPiece / 32];  // initially the scores
+      float weight[kPiece / 32];  // contains the scores at first
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = 32 * i + w.lane < keys ? kept[32 * i + w.lane] : -INFINITY;
       const decoding::RowState state = state_of(flag, piece.head);
@@ -344,7 +345,7 @@ struct Attention {
 #pragma unroll
       for (int i = 0; i < GROUPS; ++i) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {  // column 0: upper parts of the weights, column 4: lower parts
+        for (int h = 0; h < 2; ++h) {  // column 0 has the high parts of the weights, column 4 the low parts
           const float x = sum[i][2 * h] + __shfl_xor_sync(~0u, sum[i][2 * h], 2);
           if (w.c == 0) put_word(to + 16 * i + 8 * h, flagged(x, flag));
         }
@@ -353,14 +354,14 @@ struct Attention {
     }
   }
 
-  // Sums the listed rows of V, which are copied through the ring buffer of the worker, one unit of the list at a time.
-  // Column 0 of operand B of the mma instruction contains the upper parts of the weights, column 4 the lower parts.
+  // Sums the listed rows of V. They are copied through the ring buffer of the worker warp, one unit of the list at a
+  // time. Column 0 of operand B of the mma instruction contains the high parts of the weights, column 4 the low parts.
   template <int GROUPS>
   __device__ void sum_listed(const FusedDecodeLayer& l, int head, int group, const int64_t* list_at,
                              const float* list_weight, int units, float (&sum)[GROUPS][4]) const {
     constexpr int kRowBytes = GROUPS * 32, kBytes = kUnitKeys * kRowBytes, kStages = Scores::kRingBytes / kBytes;
     constexpr int kPiecesOfRow = 2 * GROUPS, kSwizzle = kPiecesOfRow < 8 ? 8 / kPiecesOfRow : 1;
-    // Swizzled so that eight rows are in different banks.
+    // Address of 16-byte piece i of a row, swizzled so that eight rows are in different banks.
     const auto place = [](int row, int i) { return row * kRowBytes + (i ^ row / kSwizzle % kPiecesOfRow % 8) * 16; };
     const uint32_t ring = kernels::cuda::shared_address(w.own);
     const T* const v = static_cast<const T*>(l.values) + head * p.v.head + group * 16;

@@ -1,4 +1,4 @@
-// PTX instructions of the kernels of a decode step: 64-bit words in the L2 cache (fused_decode_layers.cu), and a
+// PTX instructions of the decode-step kernels: access to 64-bit words in the L2 cache (fused_decode_layers.cu), and a
 // barrier for a subset of the threads of a block.
 #pragma once
 #include <cuda_runtime.h>
@@ -19,10 +19,11 @@ __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[1]) {
 __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[2]) {
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(x[0]), "=l"(x[1]) : "l"(from) : "memory");
 }
-__device__ inline void let_others_write() {}  // called between two polls of a word; used by the emulator
+// Called between two polls of a word; the CPU emulator in tests then runs other threads.
+__device__ inline void let_others_write() {}
 
-// Barrier of THREADS threads of the block. All must call it at the same place of the program; with arrive_threads, some
-// of them may arrive elsewhere without waiting.
+// Barrier of THREADS threads of the block. All of them must call it at the same place in the program. Some threads may
+// call arrive_threads instead, which does not wait.
 template <int THREADS>
 __device__ void named_barrier() {
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");

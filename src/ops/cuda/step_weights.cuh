@@ -1,10 +1,10 @@
-// The warp of a block that loads the weights (fused_decode_layers.cuh).
+// The warp of a block that loads the weights of the fused decode kernel (fused_decode_layers.cuh).
 #pragma once
 #include "ops/cuda/fused_decode_layers.cuh"
 
 namespace lazy::ops::cuda::step {
 
-// Prefetches the inputs of a layer other than matrices and keys to the L2 cache. Each block prefetches some of the
+// Prefetches the inputs of a layer, except for matrices and keys, to the L2 cache. Each block prefetches some of the
 // arrays.
 __device__ inline void ask_for_vectors(const Layers& s, const FusedDecodeLayer& l) {
   const int heads = s.attention.heads, blocks = gridDim.x;
@@ -19,7 +19,7 @@ __device__ inline void ask_for_vectors(const Layers& s, const FusedDecodeLayer& 
   vector(5, l.alibi_slopes, heads);
 }
 
-// Loads all units of the block. Each lane loads one row.
+// Loads all units of the block (groups of matrix rows). Each lane loads one row.
 template <typename T, int D>
 __device__ void bring_weights(const Layers& s, StepShared<D>& shared, char* ring) {
   const int lane = threadIdx.x % 32, blocks = gridDim.x;

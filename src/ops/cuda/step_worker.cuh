@@ -1,4 +1,4 @@
-// A worker warp of fused_decode_layers.cu: products.
+// Matrix products of a worker warp (a computing warp) of fused_decode_layers.cu.
 #pragma once
 #include "ops/cuda/fused_decode_layers.cuh"
 
@@ -9,23 +9,24 @@ __device__ inline void worker_barrier() { named_barrier<kWorkerThreads>(); }
 template <typename T, int D>
 struct Worker {
   using Scores = decoding::TensorCores<T, D>;
-  // Memory of a worker warp: a ring buffer for keys or values, the list of value rows with their weights, and the
-  // worker's part of x.
+  // Shared memory of a worker warp: a ring buffer for keys or values, the list of value rows with their weights, and
+  // the worker warp's part of x.
   static constexpr int kListed = kPiece + kUnitKeys, kListBytes = kListed * (8 + 4),
                        kXAt = Scores::kRingBytes + kListBytes;
 
   const Layers& s;
   StepShared<D>& shared;
-  const char* weights;  // the ring buffer of slots
+  const char* weights;  // the ring buffer of slots with weights
   char* own;
   int warp, lane, g, c;  // lane = 4 g + c
   RingSlot slot{};
   int room = 0;
 
-  // Computes the product of the block's units with x. x is received as words with flag `flag`; each worker receives its
-  // part of the inner dimension. If the matrix has halves, x is normalized. `stream`: the words to which the product is
-  // added, or null. Calls finish(there, unit, r, y, before) for each element r of a unit, in a separate thread, with
-  // the word of the stream. Whole warps call finish; `there` is false for threads without an element.
+  // Computes the product of the block's units with x. x is received as words with flag `flag`; each worker warp
+  // receives its part of the inner dimension. If the matrix has two halves, x is normalized. `stream` contains the
+  // words to which the product is added, or is null. Calls finish(there, unit, r, y, before) for each element r of a
+  // unit, in a separate thread; `before` is the word of the stream. Whole warps call finish; `there` is false for
+  // threads without an element.
   template <MatrixKind KIND, typename Finish>
   __device__ void multiply(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag, const Word* stream,
                            const Finish& finish) {
@@ -38,7 +39,8 @@ struct Worker {
       const int units = min((m.units - first + blocks - 1) / blocks, kUnits);
       const int own_unit = threadIdx.x / kRows, r = threadIdx.x % kRows, unit = first + own_unit * blocks;
       const bool there = own_unit < units;
-      // A word of the stream that this thread or, long ago, another thread wrote. It can be loaded without waiting.
+      // A word of the stream that this thread or, much earlier, a different thread wrote. It can be loaded without
+      // waiting.
       Word before[1] = {0};
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
       if (!taken) take<kNorm, KIND == MatrixKind::down ? 3 : 1>(m, norm_weight, x, flag);
@@ -57,7 +59,7 @@ struct Worker {
       }
       ProductRoom& to = shared.rooms[room];
       room ^= 1;
-      if (c == 0) {  // all columns of the result are equal; only the lanes with column 0 store it
+      if (c == 0) {  // all columns of the result are equal, so only the lanes of column 0 store it
 #pragma unroll
         for (int u = 0; u < kUnits; ++u) {
           to.products[warp][u * kRows + g] = sum[u][0];
@@ -83,14 +85,14 @@ struct Worker {
     }
   }
 
-  // Stores the values of two adjacent lanes to one word; the first lane stores it.
+  // Packs the values of two adjacent lanes into one word, which the first of the two lanes stores.
   __device__ uint32_t put_pair(bool there, Word* to, float y, uint32_t flag) const {
     const float next = __shfl_down_sync(~0u, y, 1);
     const uint32_t both = kernels::cuda::pack<T>(y, next);
     if (there && lane % 2 == 0) put_word(to, flagged(both, flag));
     return both;
   }
-  // Adds y to the corresponding element of the word of the stream.
+  // Returns y plus the corresponding element of the word of the stream.
   __device__ static float add(Word before, const Word* from, uint32_t flag, int r, float y) {
     if (!is_of(before, flag)) before = wait_for_word(from, flag);
     const float2 a = kernels::cuda::unpack<T>(data(before));
@@ -98,8 +100,8 @@ struct Worker {
   }
 
  private:
-  // Receives this worker's chunks of x and stores them to its memory, multiplied by the norm weights. With NORM, the
-  // original values follow, for the sum of squares.
+  // Receives the chunks of x that this warp multiplies, multiplies them by the norm weights, and stores them in the
+  // warp's part of shared memory. If NORM is true, the original values are stored after them for the sum of squares.
   template <bool NORM, int AT_ONCE>
   __device__ void take(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag) const {
     const int numbers = m.in / kParts;
@@ -144,8 +146,8 @@ struct Worker {
     return square;
   }
 
-  // Computes this part's sums of UNITS units. The rows of a unit are rows of operand A of the mma instruction; all
-  // columns of operand B contain x.
+  // Computes this warp's part of the sums of UNITS units. The rows of a unit are rows of operand A of the mma
+  // instruction; all columns of operand B contain x.
   template <MatrixKind KIND, int UNITS>
   __device__ void add_units(const Matrix& m, float (&sum)[kUnits][4]) {
     constexpr int kRows = rows_of(KIND), kPitch = pitch_of(KIND), kEach = columns_of(KIND) / kColumnsAtOnce;

@@ -1,4 +1,5 @@
-// SwiGLU: silu(gate) * up, and its gradients, elementwise. Rows of gate and up may be slices of a wider tensor.
+// SwiGLU, silu(gate) * up, and its gradients, computed elementwise. The rows of gate and up may be slices of a wider
+// tensor.
 #include <algorithm>
 
 #include "ops/cuda/launch.h"
@@ -10,9 +11,9 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeld = 2;  // vectors per tensor that a thread loads at once
+constexpr int kHeld = 2;  // number of vectors per tensor that a thread has in flight
 
-// Offsets in gate and up of vector `n` of a contiguous tensor whose rows have `vectors` vectors.
+// Offsets in gate and in up that correspond to vector `n` of a contiguous tensor whose rows have `vectors` vectors.
 struct GateUpOffsets {
   int64_t gate, up;
 };
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Swiglu a, unsigned vec
   const unsigned first = blockIdx.x * (kThreads * kHeld) + threadIdx.x;
   Bits<T, N> gate[kHeld], up[kHeld];
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {  // after the end, the last vector is computed again and not written
+  for (int k = 0; k < kHeld; ++k) {  // threads beyond the end compute the last vector again and do not write it
     const GateUpOffsets at = place<N>(a, min(first + k * kThreads, total - 1), vectors);
     gate[k] = load_once<T, N>(static_cast<const T*>(a.gate) + at.gate);
     up[k] = load_once<T, N>(static_cast<const T*>(a.up) + at.up);
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Swiglu a, unsigned vec
   }
 }
 
-// With s = sigmoid(gate):  d_up = d_y gate s,  d_gate = d_y up s (1 + gate (1 - s)),  y = gate s up.
+// With s = sigmoid(gate), the formulas are  y = gate s up,  d_up = d_y gate s,  d_gate = d_y up s (1 + gate (1 - s)).
 template <typename T, int N>
 __global__ void __launch_bounds__(kThreads) backward(const Swiglu a, unsigned vectors, unsigned total) {
   const unsigned first = blockIdx.x * (kThreads * kHeld) + threadIdx.x;

@@ -1,5 +1,5 @@
 // Loads and stores adjacent elements of a row, 16 or 8 bytes at a time, and converts them to fp32. N = 1 is for rows
-// that are not aligned: the same kernels then process one element at a time.
+// that are not aligned; the kernels then process one element at a time.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +15,7 @@ namespace lazy::ops::cuda {
 template <typename T>
 constexpr int kWide = 16 / static_cast<int>(sizeof(T));  // number of elements in 16 bytes
 
-// N elements in their representation in memory.
+// N elements in the representation that they have in memory.
 template <typename T, int N>
 using Bits = std::conditional_t<N == 1, T, std::conditional_t<N * sizeof(T) == 8, uint2, uint4>>;
 template <typename T, int N>
@@ -116,14 +116,15 @@ __device__ Bits<T, N> round_all(const float (&x)[N]) {
   }
 }
 
-// 1 / (1 + exp(-x)). For 16-bit results, the error of the approximation is below the rounding error.
+// Returns 1 / (1 + exp(-x)). For 16-bit results, the error of the approximation is below the rounding error.
 template <typename T>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<T, float>) return 1 / (1 + expf(-x));
   return __fdividef(1, 1 + __expf(-x));
 }
 
-// Loads N adjacent fp32 numbers that many threads read, such as weights and cosines; 16-byte aligned if N is 4 or 8.
+// Loads N adjacent fp32 numbers that many threads read, such as weights and cosines. The address must be aligned to 16
+// bytes if N is 4 or 8.
 template <int N>
 __device__ void load_floats(const float* from, float (&out)[N]) {
   if constexpr (N < 4) {

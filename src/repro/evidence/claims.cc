@@ -27,7 +27,7 @@ const EvidenceBlock& known_block(ConfigSection& s, const std::string& key, const
   return protocol.block(name);
 }
 
-// Reads a list of cell names and checks that each is a cell of the block.
+// Reads a list of cell names and checks that the block contains each of these cells.
 Words cells_of(ConfigSection& s, const std::string& key, const std::string& block, const Protocol& protocol) {
   Words out = s.strings(key, {});
   for (const std::string& cell : out)
@@ -153,7 +153,7 @@ struct Side {
   RecordMeasure measure;
 };
 
-// The record of a run (nullptr if it has none) and the path of its file.
+// The record of a run (nullptr if the run has no record) and the path of the record's file.
 struct Found {
   const Json* record;
   std::string file;
@@ -164,7 +164,7 @@ Found find_record(const std::string& block, const std::string& cell, int64_t see
   return {records.find(run), record_path(records.folder, run).string()};
 }
 
-// The values of all cells of a side for one seed; nullopt if a cell has no record.
+// Returns the values of all cells on one side of a claim for one seed, or nullopt if a cell has no record.
 std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, const EvidenceRecords& records) {
   std::vector<double> out;
   for (const std::string& cell : side.cells) {
@@ -175,7 +175,7 @@ std::optional<std::vector<double>> values_of(const Side& side, int64_t seed, con
   return out;
 }
 
-// Calls `combine(values of every side)` for each seed whose records are complete, and returns the results.
+// Calls combine(values of every side) for each seed for which all records exist, and returns the results.
 template <class Combine>
 std::vector<double> each_seed(const std::vector<Side>& sides, const Protocol& protocol, const EvidenceRecords& records,
                               Combine&& combine) {
@@ -205,13 +205,13 @@ Region region_of(const EvidenceClaim& c) { return c.side == "below" ? below(c.bo
 
 bool right_side(const EvidenceClaim& c, double value) { return c.side == "below" ? value < c.bound : value > c.bound; }
 
-// A condition of a claim in addition to its interval. `holds` is nullopt while records are missing.
+// A condition of a claim in addition to its confidence interval. `holds` is nullopt while records are missing.
 struct Condition {
   std::optional<bool> holds = true;
   std::string note;
 };
 
-// Holds if every paired difference in sign_block has the sign of the claim's side.
+// The condition holds if every paired difference in sign_block has the sign that the claim predicts.
 Condition sign_condition(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.sign_block.empty()) return {};
   const auto differences = each_seed({{c.sign_block, c.sign_over, c.measure}, {c.sign_block, c.sign_under, c.measure}},
@@ -228,7 +228,8 @@ Condition sign_condition(const EvidenceClaim& c, const Protocol& protocol, const
   return out;
 }
 
-// Least-squares slope of a measure against the number of tokens, over the snapshots of a run.
+// Returns the least-squares slope of a measured value against the number of training tokens, over the snapshots of a
+// run.
 double slope(const Json& record, const std::string& path, const std::string& file) {
   const Json& snapshots = record.contains("snapshots") ? record.at("snapshots") : Json::array();
   if (snapshots.size() < 2) fail("repro", "{}: snapshots: expected at least 2, found {}", file, snapshots.size());
@@ -266,8 +267,7 @@ Condition slope_condition(const EvidenceClaim& c, const Protocol& protocol, cons
   return out;
 }
 
-// Whether the baseline cells show an excess sink that could be removed. False if the upper end of the interval is at or
-// below 0.
+// Whether the baseline cells have an excess sink that could be removed: the upper end of its interval must be above 0.
 bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRecords& records) {
   if (c.needs_measure.empty()) return true;
   const UnitEstimate e = over_units(each_seed({{c.block, c.needs_cells, {c.needs_measure, ""}}}, protocol, records,
@@ -276,7 +276,7 @@ bool testable(const EvidenceClaim& c, const Protocol& protocol, const EvidenceRe
   return !e.interval || e.interval->high > 0;
 }
 
-// Sets the verdict and its note after the adjusted p is known.
+// Sets the verdict and its note after the p-value has been adjusted.
 void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protocol& protocol,
               const EvidenceRecords& records, ClaimVerdict& v) {
   const size_t seeds = v.effect.by_unit.size();
@@ -298,7 +298,7 @@ void conclude(const EvidenceClaim& c, const EvidenceClaims& claims, const Protoc
     v.verdict = Verdict::missing;
     add_reason(v.note, any ? "no seed has a record for every cell yet" : "no runs yet");
   } else {
-    // A refutation needs no adjusted p: the protocol refutes a claim by its interval alone.
+    // A refutation does not need an adjusted p-value: in the protocol, the interval alone refutes a claim.
     const Rule rule{.region = region_of(c), .equal_within = c.equal_within, .corrected_refutation = false};
     const double p = v.adjusted.value_or(1);
     v.verdict = decide(v.effect, rule, p).verdict;
@@ -342,7 +342,7 @@ OrderedJsonField field_at(const Json& record, const std::string& path, const std
   return field;
 }
 
-// Sum and count of a number, or of all numbers in a nested list.
+// Returns sum and count of a number, or of all numbers in a nested list.
 std::pair<double, size_t> sum_and_count(const OrderedJsonField& field) {
   if (!field.present() || !field.json().is_array()) {
     const double value = field.number();
@@ -460,7 +460,7 @@ std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Pr
         const std::vector<double> x = curve["tokens"].numbers(), y = curve["loss"].numbers();
         if (x.empty() || x.size() != y.size())
           curve.wrong("at least one entry, and one loss for each number of tokens");
-        // Interpolates linearly between validations and uses the first or last value outside of their range.
+        // Interpolates linearly between validations. Outside of their range, the first or last value is used.
         const auto above = static_cast<size_t>(std::lower_bound(x.begin(), x.end(), tokens) - x.begin());
         const size_t to = std::min(above, x.size() - 1), from = to == 0 || above == x.size() ? to : to - 1;
         const double share = from == to ? 0 : (tokens - x[from]) / (x[to] - x[from]);

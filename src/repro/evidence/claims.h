@@ -1,6 +1,6 @@
-// The claims that the recorded runs test, as data (configs/evidence-claims.toml), and their verdicts from the records.
-// The statistical unit is the seed: a claim gives one value per seed, which the judge that all recipes share (judge.h)
-// tests.
+// The claims that the recorded runs test, which are defined in configs/evidence-claims.toml, and the verdicts that
+// follow from the records. The statistical unit is the seed: a claim yields one value per seed, and the statistical
+// tests that all recipes share (judge.h) are applied to these values.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace lazy::repro {
 
-// `path` is the path of a number in a record. If `from` is not empty, the number at `from` is subtracted.
+// `path` is the path of a number in a record. If `from` is not empty, the number at the path `from` is subtracted.
 struct RecordMeasure {
   std::string path, from;
 };
@@ -38,19 +38,20 @@ struct FactorialDesign {
   std::map<std::string, std::vector<int>> signs;
 };
 
-// The validation loss of the cells `over` minus the loss of the cells `under`, at several points of the training.
+// The validation loss of the cells `over` minus the validation loss of the cells `under`, at several numbers of
+// training tokens.
 struct HeadStart {
   std::string block;
   std::vector<double> tokens;
   Words over, under;
 };
 
-// Measures with one value per layer, averaged over the cells `over` and compared with the average over the cells
-// `under`.
+// Measured quantities with one value per layer: the average over the cells `over` is compared with the average over the
+// cells `under`.
 struct ByLayer {
   std::string block;
   Words over, under;
-  std::vector<std::pair<std::string, std::string>> measures;  // name, path
+  std::vector<std::pair<std::string, std::string>> measures;  // pairs (name, path in a record)
 };
 
 struct EvidenceClaims {
@@ -61,14 +62,14 @@ struct EvidenceClaims {
   FactorialDesign design;
   std::vector<std::pair<std::string, RecordMeasure>> effects;
   std::vector<HeadStart> head_starts;
-  ByLayer by_layer;  // without measures the section is omitted
+  ByLayer by_layer;  // if no quantities are listed, the section is omitted
 };
 
-// An Error names the position in the file `name` and suggests the nearest known key, cell or form.
+// Errors name the position in the file `name` and suggest the nearest known key, cell or form.
 EvidenceClaims read_claims(const std::string& text, const std::string& name, const Protocol& protocol);
 EvidenceClaims embedded_claims(const Protocol& protocol);
 
-// Records by id (BLOCK.CELL.seedK). Runs without a record are absent.
+// Records by id (BLOCK.CELL.seedK). Runs without a record have no entry.
 struct EvidenceRecords {
   std::map<std::string, Json> json;
   std::filesystem::path folder;
@@ -78,26 +79,27 @@ EvidenceRecords read_records(const std::filesystem::path& folder, const Protocol
 
 struct ClaimVerdict {
   Verdict verdict = Verdict::open;
-  std::string note;                // the reason, with scale, tokens and seeds
-  UnitEstimate effect;             // by_unit is empty if no seed is complete
-  std::optional<double> adjusted;  // Holm-adjusted p; the unadjusted p for claims that are not primary
+  std::string note;                // the reason for the verdict, with scale, tokens and seeds
+  UnitEstimate effect;             // by_unit is empty if no seed has all of its records
+  std::optional<double> adjusted;  // Holm-adjusted p-value; the unadjusted p-value for claims that are not primary
 };
-// Returns one verdict per claim. One Holm correction covers all primary claims; a primary claim without a p counts as p
-// = 1.
+// Returns one verdict per claim. One Holm correction covers all primary claims; a primary claim without a p-value is
+// treated as p = 1.
 std::vector<ClaimVerdict> judge_claims(const EvidenceClaims& claims, const Protocol& protocol,
                                        const EvidenceRecords& records);
 
-// The sign of a cell in an effect: the product of its signs over the given factors.
+// Returns the sign of a cell in an effect, which is the product of the cell's signs over the given factors.
 int effect_sign(const FactorialDesign& design, const std::vector<int>& signs, const Words& factors);
-// The contrast for an interaction of the given factors: one value per complete seed.
+// Returns the contrast for an interaction of the given factors, with one value per seed for which all records exist.
 std::vector<double> contrast(const FactorialDesign& design, const Words& factors, const RecordMeasure& measure,
                              const Protocol& protocol, const EvidenceRecords& records);
-// The number at a path of a record; for a list, the mean of its numbers. An Error names the file, the field, the
-// expected value and the value found.
+// Returns the number at a path of a record, or the mean of the numbers if the path leads to a list. Errors name the
+// file, the field, the expected value and the value found.
 double number_at(const Json& record, const std::string& path, const std::string& file);
-// One number per element of the list at a path; an element that is itself a list is averaged.
+// Returns one number per element of the list at a path; if an element is itself a list, its mean is returned.
 std::vector<double> numbers_at(const Json& record, const std::string& path, const std::string& file);
-// The mean paired difference of the validation curve after `tokens` training tokens, for each complete seed.
+// Returns the mean paired difference of the validation loss after `tokens` training tokens, for each seed for which all
+// records exist.
 std::map<int64_t, double> head_start(const HeadStart& h, double tokens, const Protocol& protocol,
                                      const EvidenceRecords& records);
 

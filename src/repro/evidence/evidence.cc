@@ -31,9 +31,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr double kTrained = 0.9;  // lower bound on the fraction of a run's time spent in training
-// Seconds reserved for a stopped training to finish its step and write a checkpoint; minimum remaining time for
-// starting a run that must be interrupted.
+constexpr double kTrained = 0.9;  // lower bound of the fraction of a run's time that is spent in training
+// kSaving: seconds reserved for an interrupted training to finish its step and write a checkpoint. kWorthSplitting:
+// minimum remaining time in seconds for starting a run that will be interrupted.
 constexpr double kSaving = 15, kWorthSplitting = 60;
 
 void check_inputs(const EvidenceOptions& options) {
@@ -76,7 +76,7 @@ Json snapshots(const Protocol& protocol, const train::TrainConfig& config, Evide
   return out;
 }
 
-// One top-level field per line, so that diffs between records are small.
+// Each top-level field is on a separate line, so that diffs between records are small.
 std::string text_of(const Json& record) {
   std::string text = "{\n";
   for (const auto& [key, value] : record.items())
@@ -100,7 +100,8 @@ Json record_of(const Finished& f, double training_seconds) {
   Json curves = training_curves(run / "log.jsonl", f.protocol.curve_points);
   const double speed = curves.at("tokens_per_second").get<double>();
   training_seconds =
-      std::max(training_seconds, curves.at("seconds").get<double>());  // includes the time before a resume
+      // Includes the time before the training was resumed.
+      std::max(training_seconds, curves.at("seconds").get<double>());
   Json record{{"format", kEvidenceFormat},
               {"protocol", {{"version", f.protocol.version}, {"fingerprint", f.protocol.fingerprint}}},
               {"block", f.run.block},
@@ -144,8 +145,8 @@ void check_stop(const EvidenceRun& run) {
                     stop_signal());
 }
 
-// The configuration of a run in its own folder. The folder name contains a hash of everything that affects the numbers
-// of the training.
+// Returns the configuration of a run in a separate folder. The folder name contains a hash of everything that affects
+// the numbers of the training.
 train::TrainConfig config_in_folder(const Protocol& protocol, const EvidenceOptions& options, const EvidenceRun& run,
                                     const std::string& corpus) {
   const fs::path base = options.output / "evidence", configs = base / "configs";
@@ -157,7 +158,7 @@ train::TrainConfig config_in_folder(const Protocol& protocol, const EvidenceOpti
                     options.device);
 }
 
-// The fraction of a run's training steps that its newest checkpoint covers.
+// Returns the fraction of a run's training steps that its newest checkpoint covers.
 double saved_share(const train::TrainConfig& config) {
   const auto steps = train::CheckpointStore(config.output / "checkpoints", 0).steps();
   return steps.empty() ? 0 : static_cast<double>(steps.back()) / static_cast<double>(config.steps);
@@ -171,7 +172,7 @@ Json run_one(const Protocol& protocol, const EvidenceOptions& options, const Evi
     train::train(config, /*resume=*/true);
     record = record_of({protocol, options, run, config, corpus}, seconds_since(begin));
   } catch (const Error&) {
-    check_stop(run);  // on a stop, training and measurements throw other errors
+    check_stop(run);  // if the run was stopped, training and measurements throw other errors, which check_stop replaces
     throw;
   }
   write_file_atomic(record_path(options.records, run), text_of(record));
@@ -180,7 +181,7 @@ Json run_one(const Protocol& protocol, const EvidenceOptions& options, const Evi
   return record;
 }
 
-// Raises SIGUSR1 in this process after a number of seconds unless it is destroyed before.
+// Raises SIGUSR1 in this process after a number of seconds, unless the object is destroyed earlier.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -208,19 +209,20 @@ class Deadline {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false, passed_ = false;
-  std::thread thread_;  // declared last because it uses the other members
+  std::thread thread_;  // declared last because the thread uses the other members
 };
 
 }  // namespace
 
 EvidenceOutcome run_evidence(const Protocol& protocol, const EvidenceOptions& options) {
   const auto begin = Clock::now();
-  selected_runs(protocol, options.blocks, options.only);  // checks the names before reading any records
+  // Checks the names of blocks and runs before any records are read.
+  selected_runs(protocol, options.blocks, options.only);
   check_inputs(options);
   const std::string corpus = corpus_fingerprint(options.corpus);
   std::vector<EvidenceState> all = all_states(protocol, options, corpus);
   const auto seconds_left = [&] { return options.seconds - seconds_since(begin); };
-  // Whether a run fits into the remaining time; a run with a checkpoint needs less time.
+  // Whether a run fits into the remaining time. A run with a checkpoint needs less time.
   const auto fits = [&](const EvidenceState& s) {
     if (s.expected_seconds <= seconds_left()) return true;
     const double saved = saved_share(config_in_folder(protocol, options, s.run, corpus));

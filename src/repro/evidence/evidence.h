@@ -1,5 +1,5 @@
-// `lazy repro evidence`: trains and measures the runs of the protocol that have no record yet. The work can be split
-// over several calls.
+// `lazy repro evidence` trains the runs of the protocol that have no record yet, and measures the trained models. The
+// work can be split over several calls.
 //
 //   RECORDS/BLOCK.CELL.seedK.json         the record of a finished run (record.h); no other output of the run is kept
 //   OUTPUT/evidence/BLOCK.CELL.seedK-KEY/ a run in progress: resumed from its checkpoint, removed after it is recorded
@@ -13,9 +13,12 @@
 namespace lazy::repro {
 
 struct EvidenceOutcome {
-  int64_t ran = 0, recorded = 0, waiting = 0;  // finished in this call; with a record; waiting for a condition
-  std::vector<std::string> too_long, failed;   // skipped because of the time limit; ended with an error
-  std::string stopped;                         // the run that the next call resumes; empty if none
+  // Number of runs finished in this call, with a record, and waiting for a condition.
+  int64_t ran = 0, recorded = 0, waiting = 0;
+  // Runs that were skipped because of the time limit; runs that ended with an error.
+  std::vector<std::string> too_long, failed;
+  // The run that the next call will resume; empty if no run was interrupted.
+  std::string stopped;
 };
 
 // Throws an Error if the corpus, the benchmark files or the records folder cannot be used. Throws Interrupted if a

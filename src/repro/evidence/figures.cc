@@ -19,7 +19,7 @@ namespace {
 constexpr double kWidth = 720, kHeight = 360;
 constexpr size_t kNeutral = 6;  // index of the gray series color
 
-// The name that [effects] gives this measure, or else its path in the record.
+// Returns the name that [effects] gives this quantity, or else the path of the quantity in the record.
 std::string measure_name(const RecordMeasure& m, const EvidenceClaims& claims) {
   for (const auto& [name, effect] : claims.effects)
     if (effect.path == m.path && effect.from == m.from) return name;
@@ -45,7 +45,7 @@ void add_rows(report::DotPlot& plot, const std::string& block, const Words& cell
   }
 }
 
-// The cells on the high side of an effect, or the cells on its low side.
+// Returns the cells with the high level of an effect, or the cells with its low level.
 Words cells_of_effect(const FactorialDesign& design, const Words& factors, bool high) {
   Words out;
   for (const auto& [cell, signs] : design.signs) {
@@ -82,7 +82,8 @@ EvidenceFigure curves(const std::string& file, const std::string& title, const s
   return {file, title, report::svg_file(report::draw(plot, kWidth, kHeight), kWidth, kHeight, plot.label), section};
 }
 
-// The color shows the side (0: the claim's cells, 1: the cells compared with), the mark shows the seed.
+// The color of a curve shows the side of the claim (0: the claim's cells, 1: the cells compared with them); the mark
+// shows the seed.
 report::Curve curve_of(size_t side, int64_t seed) {
   return {{}, "curve " + report::series_class(side), true, report::series_mark(static_cast<size_t>(seed - 1))};
 }
@@ -101,7 +102,8 @@ void over_tokens(report::Plot& plot) {
   plot.x_label = "tokens";
 }
 
-// One curve per side and seed: the mean over the cells of the side. A curve is drawn if all of its cells are recorded.
+// Draws one curve per side of the comparison and seed, the mean over the cells of the side. A curve is drawn only if
+// all of its cells are recorded.
 EvidenceFigure layer_curves(const ByLayer& l, const std::string& name, const std::string& path,
                             const Protocol& protocol, const EvidenceRecords& records) {
   report::Plot plot;
@@ -144,7 +146,7 @@ EvidenceFigure head_start_curves(const HeadStart& h, const Protocol& protocol, c
   const auto all = static_cast<double>(protocol.block(h.block).tokens);
   std::map<int64_t, report::Curve> curves_of;  // by seed
   std::vector<int64_t> seeds;
-  for (int n = 2; n <= kPoints; ++n) {  // the first fortieth would dominate the axis range
+  for (int n = 2; n <= kPoints; ++n) {  // starts at 2, because the first fortieth would dominate the axis range
     const double tokens = all * n / kPoints;
     for (const auto& [seed, value] : head_start(h, tokens, protocol, records))
       curves_of.try_emplace(seed, curve_of(0, seed)).first->second.points.emplace_back(tokens, value);

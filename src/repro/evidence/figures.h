@@ -8,15 +8,15 @@
 namespace lazy::repro {
 
 struct EvidenceFigure {
-  std::string file;   // "claim-sparsity.svg"
+  std::string file;   // file name, for example "claim-sparsity.svg"
   std::string title;  // caption on the page; the label inside the SVG file describes the drawing
   std::string svg;
   std::string section;  // section of the page: a claim's name, "head-start" or "by-layer"
 };
 
-// Draws four kinds of figures: the measure of each claim by cell and seed; the head start over training by seed; for
-// claims with a slope condition, the slope's measure over the snapshots of its block; and the measures by layer. A
-// figure without any recorded data is omitted.
+// Draws four kinds of figures: the measured value of each claim by cell and seed; the head start (difference of
+// validation losses) over training by seed; for claims with a slope condition, the measured value over the snapshots of
+// the block; and the measured values by layer. A figure without any recorded data is omitted.
 std::vector<EvidenceFigure> evidence_figures(const EvidenceClaims& claims, const Protocol& protocol,
                                              const EvidenceRecords& records);
 

@@ -24,13 +24,13 @@ std::vector<eval::Score> score_all(LanguageModel& model, const std::vector<eval:
   eval::ScoreOptions options;
   options.title = progress ? title : "";
   options.targets = true;
-  options.share_prefixes = false;  // windows have only BOS in common
+  options.share_prefixes = false;  // the windows have only their BOS token in common
   return eval::score(model, windows, options);
 }
 
 double sum(const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
 
-// Losses of texts; one text can consist of several windows.
+// Losses of texts. A text can consist of several windows.
 struct TextLosses {
   std::vector<double> loss, tokens, words;  // [text]; nats
 };
@@ -114,7 +114,8 @@ Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const Ev
       texts.tokens.push_back(static_cast<double>(windows[n].targets.size()));
       texts.words.push_back(static_cast<double>(eval::python_word_count(pairs[n].context + pairs[n].continuation)));
       bool greedy = true;
-      for (size_t t = items[n].context - 1; t < windows[n].targets.size(); ++t) {  // targets begin at the second token
+      // targets[0] is the second token of the window.
+      for (size_t t = items[n].context - 1; t < windows[n].targets.size(); ++t) {
         word_loss -= scores[n].targets[t].log_likelihood;
         greedy = greedy && scores[n].targets[t].greedy;
       }

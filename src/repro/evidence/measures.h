@@ -1,6 +1,7 @@
-// The measurements that `lazy repro evidence` takes of a trained model. Every function takes a loaded model and returns
-// a part of the record; numbers have six significant digits. language_measures.cc measures losses; sink_measures.cc
-// measures attention, hidden states and learned parameters; measures.cc runs all of them in the order of the record.
+// The measurements that `lazy repro evidence` performs on a trained model. Every function receives a loaded model and
+// returns a part of the record; numbers have six significant digits. language_measures.cc measures losses.
+// sink_measures.cc measures attention, hidden states and learned parameters. measures.cc runs all measurements in the
+// order of the record.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,46 +22,47 @@ namespace lazy::repro {
 
 struct EvidenceInputs {
   std::filesystem::path model, corpus, data;  // the model folder, the corpus, the benchmark files
-  SequenceOptions sequences;                  // as in training: separators, BOS, length
+  SequenceOptions sequences;                  // the same as in training: separators, BOS, length
   std::string device = "cpu";
   bool progress = true;
 };
 
 // Returns the complete "measures" object of a record.
 Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes);
-// Sinks and held-out loss of a model that was exported during training.
+// Measures attention sinks and held-out loss of a model that was exported during training.
 Json measure_snapshot(const EvidenceInputs& inputs, const EvidenceSizes& sizes);
 
-// The parts of a record.
+// The following functions return the parts of a record.
 
-// {"loss", "tokens", "sequences", "whole_split", "by_group"} over sequences of the validation split, built as in
-// training.
+// Returns {"loss", "tokens", "sequences", "whole_split", "by_group"} over sequences of the validation split, which are
+// built in the same way as in training.
 Json heldout_measures(LanguageModel& model, const EvidenceInputs& inputs, int64_t most_tokens);
-// {"bos_every_window": {...}, "no_bos": {...}} for the pages of WikiText and the passages of LAMBADA. For WikiText,
-// no_bos uses BOS only where lm-evaluation-harness predicts the first token of a page from it. A LAMBADA passage
-// without BOS has no context for its first token. That token is therefore not scored, with or without BOS.
+// Returns {"bos_every_window": {...}, "no_bos": {...}} for the pages of WikiText and the passages of LAMBADA. For
+// WikiText, no_bos uses BOS only where lm-evaluation-harness predicts the first token of a page from it. Without BOS,
+// the first token of a LAMBADA passage has no context. This token is therefore not scored, neither with BOS nor without
+// it.
 Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs);
 Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs);
 
-// {LENGTH: {"loss", "positions", "by_position", "by_group"}} for the windows that length_windows returns.
+// Returns {LENGTH: {"loss", "positions", "by_position", "by_group"}} for the windows that length_windows returns.
 // by_position[n] is the mean loss over the positions from positions[n] to positions[n + 1] - 1.
 Json length_measures(LanguageModel& model, const Stretches& stretches, const std::vector<int64_t>& lengths,
                      std::optional<int32_t> bos, bool progress);
 
-// {T: {"bos": {...}, "no_bos": {...}}}: means over samples, layers, heads and queries, and the values of every head.
-// "uniform" is the value for uniform attention rows, which is 0 for an offset tau / i. "uniform_at_offsets" is the
-// value for uniform rows with the learned offsets.
+// Returns {T: {"bos": {...}, "no_bos": {...}}} with means over samples, layers, heads and queries, and the values of
+// every head. "uniform" is the value for uniform attention rows, which is 0 for an offset tau / i. "uniform_at_offsets"
+// is the value for uniform rows with the learned offsets.
 Json sink_measures(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
                    const std::vector<int64_t>& lengths, int64_t tokens);
-// {"sink_ratio", ...} for samples of equal length.
+// Returns {"sink_ratio", ...} for samples of equal length.
 Json sink_measures_of(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples);
-// Activations and the attention weights of every key, measured in one pass. Computing the singular values dominates the
+// Measures activations and the attention weights of every key in one pass. Computing the singular values dominates the
 // time; collapse_samples = 0 omits them.
 Json probe_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, int64_t collapse_samples);
-// {"tau", "distance_bias"} of a model folder; biases are averaged over ranges of distances. Softmax does not change
-// when a constant is added to all scores of a row, so a bias is only determined up to a constant. Where the window is
-// shorter than the context, keys outside the window have bias 0, which fixes the constant. Otherwise the mean over the
-// window is subtracted.
+// Returns {"tau", "distance_bias"} of a model folder, with biases averaged over ranges of distances. Softmax does not
+// change when a constant is added to all scores of a row, so a bias is determined only up to a constant. If the window
+// is shorter than the context, keys outside the window have bias 0, which fixes the constant. Otherwise the mean over
+// the window is subtracted.
 Json learned_measures(const std::filesystem::path& model);
 
 // Helpers.

@@ -16,8 +16,8 @@ namespace {
 
 using Rows = std::vector<Words>;
 
-// Columns of the table of runs: title and path in the record. Losses are in nats per token. Only softmax runs have the
-// post-hoc control.
+// Columns of the table of runs: title, and path in the record. Losses are in nats per token. Only softmax runs have the
+// post-hoc control, in which an elastic offset is applied after training.
 constexpr std::pair<const char*, const char*> kRunColumns[] = {
     {"held-out loss", "measures.heldout.loss"},
     {"WikiText, BOS", "measures.wikitext.bos_every_window.loss_per_token"},
@@ -50,7 +50,7 @@ std::string interval_text(const Json& e) {
 
 std::string seeds_text(const Json& e) { return e.is_null() ? "0" : e.at("seeds").dump(); }
 
-// Sets of factors: single factors (main effects) first, then pairs (interactions), then larger sets.
+// Returns the sets of factors: first single factors (main effects), then pairs (interactions), then larger sets.
 std::vector<Words> factor_sets(const Words& factors) {
   std::vector<Words> out;
   for (size_t size = 1; size <= factors.size(); ++size) {
@@ -79,7 +79,7 @@ std::string table(const std::string& title, const Rows& rows, std::string_view c
 
 Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records) {
   const auto find = [&](const EvidenceRun& run) { return records.find(run); };
-  int64_t left_out = 0;  // runs excluded by the condition of their block
+  int64_t left_out = 0;  // number of runs excluded by the condition of their block
   for (const EvidenceRun& run : protocol.runs()) {
     const EvidenceBlock& block = protocol.block(run.block);
     if (records.find(run) || run.cell == block.condition) continue;

@@ -9,7 +9,7 @@ namespace lazy::repro {
 // `figures` are the figures whose files are in the same folder as the page.
 std::string evidence_page(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records,
                           const std::vector<EvidenceFigure>& figures);
-// The same numbers as JSON. A value is null if a record, an interval or a p is missing.
+// Returns the same numbers as JSON. A value is null if a record, an interval or a p-value is missing.
 Json evidence_json(const EvidenceClaims& claims, const Protocol& protocol, const EvidenceRecords& records);
 
 }  // namespace lazy::repro

@@ -15,10 +15,10 @@ namespace lazy::repro {
 
 namespace {
 
-constexpr int64_t kFirstSeed = 42;  // value of training.seed for seed 1, equal in all recipes
+constexpr int64_t kFirstSeed = 42;  // value of training.seed for seed 1, the same in all recipes
 constexpr const char* kProtocolFile = "evidence.toml";
 
-// Reads a strictly increasing list of integers >= `least`.
+// Reads a strictly increasing list of integers that are not below `least`.
 std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, const std::vector<int64_t>& fallback,
                                 int64_t least) {
   std::vector<int64_t> out;

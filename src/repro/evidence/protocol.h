@@ -1,5 +1,5 @@
-// The protocol of `lazy repro evidence` as data (configs/evidence.toml): blocks of cells, each trained with several
-// seeds, and the sizes of their measures.
+// The protocol of `lazy repro evidence`, which configs/evidence.toml defines: blocks of cells (model configurations),
+// each trained with several seeds, and the sizes of the measurements.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -23,27 +23,27 @@ struct EvidenceSizes {
 
 struct EvidenceBlock {
   std::string name, question;
-  std::vector<std::string> cells, exploratory;  // cell names in order; the cells that decide no claim
+  std::vector<std::string> cells, exploratory;  // cell names in order; the cells that are not used to decide any claim
   std::vector<int64_t> seeds;
   int64_t tokens = 0;
   std::vector<std::string> overrides;  // apply to every cell of the block
   int64_t snapshot_every = 0;          // training tokens between two snapshots; 0: no snapshots
-  // The other cells of the block wait until the mean excess sink of this cell over `condition_seeds` seeds exceeds
-  // `condition_excess`. If this name is empty, the block has no condition.
+  // If set, this block has a condition: its cell `condition` is trained first, and the remaining cells are trained only
+  // if the mean excess sink of this cell over `condition_seeds` seeds exceeds `condition_excess`.
   std::string condition;
   int64_t condition_seeds = 0;
   double condition_excess = 0;
 };
 
-// One training with its measurements; it gives one record.
+// One training with its measurements, which yields one record.
 struct EvidenceRun {
   std::string block, cell;
   int64_t seed = 1, tokens = 0, snapshot_every = 0;
   bool exploratory = false;
-  std::vector<std::string> overrides;  // from protocol, block, cell and seed; later ones take precedence
+  std::vector<std::string> overrides;  // from protocol, block, cell and seed; later overrides take precedence
 
-  std::string name() const;  // "softmax.seed1", unique within a block
-  std::string id() const;    // "B.softmax.seed1": the name of the record
+  std::string name() const;  // for example "softmax.seed1"; unique within a block
+  std::string id() const;    // for example "B.softmax.seed1", which is also the name of the record
 };
 
 struct Protocol {
@@ -62,12 +62,12 @@ struct Protocol {
   const EvidenceBlock& block(const std::string& name) const;
 };
 
-// An Error names the position in the file `name` and suggests the nearest known key, block or cell.
+// Errors name the position in the file `name` and suggest the nearest known key, block or cell.
 Protocol read_protocol(const std::string& text, const std::string& name);
 Protocol embedded_protocol();
 
 // Selects runs. `blocks` lists block names, and `only` lists runs as "CELL.seedK" or "BLOCK.CELL.seedK"; an empty list
-// selects everything. Throws an Error for a name that matches no run.
+// selects everything. Throws an Error for a name that does not match any run.
 std::vector<EvidenceRun> selected_runs(const Protocol& protocol, const std::vector<std::string>& blocks,
                                        const std::vector<std::string>& only);
 

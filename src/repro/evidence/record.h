@@ -1,5 +1,5 @@
-// The record of a run of `lazy repro evidence`: one JSON file, RECORDS/BLOCK.CELL.seedK.json, either complete or
-// absent. It contains everything that later statistics need; the trained model is deleted.
+// The record of a run of `lazy repro evidence` is one JSON file, RECORDS/BLOCK.CELL.seedK.json, which is either
+// complete or absent. It contains everything that later statistics need; the trained model is deleted.
 //
 //   format, protocol, block, cell, seed, exploratory    identification
 //   overrides, configuration, model, parameters         what was trained
@@ -21,9 +21,9 @@ inline constexpr const char* kEvidenceFormat = "lazy.evidence/1";
 
 std::filesystem::path record_path(const std::filesystem::path& records, const EvidenceRun& run);
 
-// Returns the record of a run, or null if it has none. Throws an Error that names the file, the field, the expected
-// value and the value found if the file is damaged or belongs to a different run, protocol version or corpus. An empty
-// `corpus_fingerprint` skips the comparison of the corpus.
+// Returns the record of a run, or null if the run has no record. If the file is damaged or belongs to a different run,
+// protocol version or corpus, throws an Error that names the file, the field, the expected value and the value found.
+// With an empty `corpus_fingerprint`, the corpus is not compared.
 Json read_record(const std::filesystem::path& records, const Protocol& protocol, const EvidenceRun& run,
                  const std::string& corpus_fingerprint);
 
@@ -36,9 +36,9 @@ Json read_record(const std::filesystem::path& records, const Protocol& protocol,
 //   seconds                                              run time, with validation and checkpoints
 Json training_curves(const std::filesystem::path& log, int64_t points);
 
-// The state of a block's `condition` according to the records.
+// The state of the condition of a block, according to the records.
 struct BlockCondition {
-  std::string unmet;     // why the other cells are not trained; empty: they are trained
+  std::string unmet;     // the reason why the remaining cells are not trained; empty if they are trained
   bool decided = false;  // further records cannot change the outcome
 };
 // `find` returns the record of a run, or null.

@@ -20,7 +20,8 @@ namespace lazy::repro {
 
 namespace {
 
-// Maximum number of tokens per forward pass: with attention statistics, and (kProbePass) with the weights of every key.
+// Maximum number of tokens per forward pass: with attention statistics (kPassCuda, kPassCpu), and with the weights of
+// every key (kProbePass).
 constexpr int64_t kPassCuda = 65536, kPassCpu = 4096, kProbePass = 4096;
 constexpr int64_t kLeavingKeys = 10;  // next_keys sums the weight of keys 2 to 10
 constexpr int64_t kListedKeys = 16;   // number of keys whose mean weight is recorded
@@ -81,8 +82,8 @@ Json collapse_json(const sinks::Collapse& collapse) {
       {"samples", collapse.result().front().size()}, {"cosine", rounded(cosine)}, {"effective_rank", rounded(rank)}};
 }
 
-// alpha_k is a mean over the queries from k on. A key's weight here is relative to all queries, so alpha_k is
-// multiplied by the fraction of queries that see key k.
+// alpha_k, the mean weight of key k, is a mean over the queries from k on. In the record, the weight of a key is
+// relative to all queries, so alpha_k is multiplied by the fraction of queries that see key k.
 Json keys_json(const sinks::WeightMeasures::Result& weights) {
   const int64_t length = weights.alpha.size(2), last = std::min(kLeavingKeys, length);
   const at::Tensor share = at::arange(length, 0, -1, weights.alpha.options()) / static_cast<double>(length),
@@ -96,8 +97,8 @@ Json keys_json(const sinks::WeightMeasures::Result& weights) {
           {"entropy", rounded(nested_rows(weights.entropy))}};
 }
 
-// The ranges [first, last] of distances over which a bias curve is averaged: single distances up to 15, then ranges
-// whose width grows by a quarter.
+// Returns the ranges [first, last] of distances over which a bias curve is averaged: single distances up to 15, then
+// ranges whose width grows by a quarter.
 std::vector<std::pair<int64_t, int64_t>> distance_ranges(int64_t window) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < window;) {

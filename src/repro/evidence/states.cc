@@ -43,9 +43,9 @@ train::TrainConfig run_config(const Protocol& protocol, const EvidenceRun& run, 
 namespace {
 
 constexpr double kTextTokens = 1.6e6;          // tokens of WikiText and LAMBADA, with and without BOS
-constexpr double kBetween = 5, kSpare = 1.05;  // seconds and a factor added to every estimate
+constexpr double kBetween = 5, kSpare = 1.05;  // seconds added to every estimate, and factor by which it is multiplied
 
-// Estimated seconds from the FLOPs of the model and the speed of the device class (CPU or GPU).
+// Returns the estimated seconds from the FLOPs of the model and the speed of the device class (CPU or GPU).
 double arithmetic_seconds(const Protocol& protocol, const EvidenceRun& run, const train::TrainConfig& config,
                           const std::string& device) {
   const auto source = speed_source(find_scale(device == "cpu" ? "tiny" : "small"), config.model);
@@ -66,13 +66,13 @@ double recorded_seconds(const Json& record) {
   return record.at("seconds").at("training").get<double>() + record.at("seconds").at("measuring").get<double>();
 }
 
-// Sets the expected time of every run: the FLOPs estimate times the smallest ratio of recorded time to estimate on this
-// device. The smallest ratio is used because slower runs shared the device.
+// Sets the expected time of every run. It is the estimate from FLOPs, multiplied by the smallest ratio of recorded time
+// to estimate on this device. The smallest ratio is used because slower runs may have shared the device.
 void expect_seconds(const Protocol& protocol, const EvidenceOptions& options, std::vector<EvidenceState>& states) {
   const TemporaryFolder folder;
   write_configs(folder.path);
   const std::string here = device_name(options.device);
-  const bool unknown_gpu = here == "cuda";  // planning on a machine without a GPU: use the records of any GPU
+  const bool unknown_gpu = here == "cuda";  // when planning on a machine without a GPU, use the records of any GPU
   std::map<std::string, double> arithmetic;
   double fastest = 0;
   for (const EvidenceState& s : states) {

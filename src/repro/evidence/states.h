@@ -16,7 +16,8 @@ struct EvidenceOptions {
   std::filesystem::path corpus, data;  // data: folder with WikiText and LAMBADA
   std::filesystem::path records = "docs/results/evidence", output = "repro";
   std::vector<std::string> blocks, only;  // empty lists select everything
-  double seconds = 0;                     // time limit: runs expected to end later do not start; 0: no limit
+  // Time limit in seconds: a run that is expected to end later does not start; 0: no limit.
+  double seconds = 0;
   // Used together with `seconds`: the first run that exceeds the time limit is started anyway. It is stopped at the
   // limit as if by a signal, and the next call resumes it from its checkpoint. Requires install_stop_handlers.
   bool split = false;
@@ -26,8 +27,9 @@ struct EvidenceOptions {
 
 struct EvidenceState {
   EvidenceRun run;
-  Json record;                         // null if the run is not recorded
-  std::string waits;                   // the unmet condition of its block; empty if it can run
+  Json record;  // null if the run is not recorded
+  // The condition of the block that is not fulfilled yet; empty if the run can start.
+  std::string waits;
   double expected_seconds = 0;         // expected time for training and measurements
   bool expected_from_records = false;  // false: estimated from the model's FLOPs
 };
@@ -37,7 +39,7 @@ struct EvidenceState {
 std::vector<EvidenceState> evidence_states(const Protocol& protocol, const EvidenceOptions& options);
 
 // Returns the states of all runs of the protocol, because conditions and expected times also depend on runs that are
-// not selected. The corpus fingerprint is compared with the records unless it is empty.
+// not selected. Unless the corpus fingerprint is empty, it is compared with the records.
 std::vector<EvidenceState> all_states(const Protocol& protocol, const EvidenceOptions& options,
                                       const std::string& corpus_fingerprint);
 // Updates the conditions and expected times from the records.
@@ -46,12 +48,12 @@ void update_states(const Protocol& protocol, const EvidenceOptions& options, std
 std::vector<EvidenceState> selected_states(const Protocol& protocol, const EvidenceOptions& options,
                                            const std::vector<EvidenceState>& all);
 
-// The training configuration of a run. The corpus and output folders do not need to exist yet. For `configs` see
-// train_config.
+// Returns the training configuration of a run. The corpus and output folders do not need to exist yet. train_config
+// explains `configs`.
 train::TrainConfig run_config(const Protocol& protocol, const EvidenceRun& run, const std::filesystem::path& configs,
                               const std::filesystem::path& corpus, const std::filesystem::path& output,
                               const std::string& device);
-// The device name as stored in records: the name of the GPU, "cuda" if it is unknown, or "cpu".
+// Returns the device name as stored in records: the name of the GPU, "cuda" if the name is unknown, or "cpu".
 std::string device_name(const std::string& device);
 
 }  // namespace lazy::repro

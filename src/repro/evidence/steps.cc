@@ -13,13 +13,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Everything that affects the numbers of a training except the corpus and the device.
+// Returns a text of everything that affects the numbers of a training, except the corpus and the device.
 std::string identity(const train::TrainConfig& config) {
   return config.settings().dump() + config.model.to_json().dump();
 }
 
-// Omits the speed, because runs may have shared a GPU. Omits the curve of validation losses, because the runs of the
-// protocol validate on other sequences than recipes.
+// Returns the values of a training step from the record of a run. They do not contain the speed, because runs may have
+// shared a GPU. They also do not contain the curve of validation losses, because the runs of the protocol validate on
+// different sequences than recipes.
 Json trained(const Json& record) {
   return {{"tokens", record.at("tokens")},
           {"seconds", record.at("seconds").at("training")},
@@ -49,7 +50,7 @@ Json lengths(const Json& measured, const Json& settings) {
   return out;
 }
 
-// Expands [layer][head][range] to [layer][head][distance].
+// Expands lists [layer][head][range of distances] to [layer][head][distance].
 Json biases_by_distance(const Json& bias) {
   Json out = Json::array();
   for (const Json& layer : bias.at("bias")) {
@@ -73,7 +74,7 @@ Json learned(const Json& measured) {
   return out;
 }
 
-// The values of a step according to the record of a run; null if the record does not contain them.
+// Returns the values of a step according to the record of a run, or null if the record does not contain them.
 Json values_of(const Step& step, const Json& record) {
   if (step.kind == StepKind::train) return trained(record);
   const Json& measures = record.at("measures");
@@ -100,7 +101,7 @@ double seconds_of(const Step& step, const Json& record) {
   return record.at("measures").at("seconds").value(name(step.kind), 0.0);
 }
 
-// `trainings`: the identities of the trainings; an identity contains all settings of a training.
+// Returns the key by which a recorded step is found. `trainings` contains the identity() of each training.
 std::string step_key(const std::string& kind, const Json& settings, const std::vector<std::string>& trainings) {
   std::string key = kind;
   if (kind != name(StepKind::train)) key += settings.dump();
@@ -168,7 +169,7 @@ std::string RecordedRuns::identity(const Step& training) const {
 std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>& plan) const {
   std::map<std::string, RecordedStep> out;
   if (runs_.empty() && steps_.empty()) return out;
-  std::map<std::string, std::string> identities;  // by the id of the training step
+  std::map<std::string, std::string> identities;  // keys: ids of the training steps
   const auto values = [&out](const std::string& id) -> const Json* {
     const auto found = out.find(id);
     return found == out.end() ? nullptr : &found->second.record.at("values");
@@ -189,7 +190,7 @@ std::map<std::string, RecordedStep> RecordedRuns::steps(const std::vector<Step>&
     const auto recorded = steps_.find(step_key(name(step.kind), step.settings, trainings));
     Json values = run == runs_.end() ? Json() : values_of(step, run->second.record);
     if (!values.is_null()) {
-      if (step.kind == StepKind::train && recorded != steps_.end())  // a recorded step trained this model again
+      if (step.kind == StepKind::train && recorded != steps_.end())  // a recorded step has trained this model again
         values["validation"] = recorded->second.record.at("values").at("validation");
       const RecordedStep& r = run->second;
       out[step.id] = {r.run,

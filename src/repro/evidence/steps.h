@@ -1,5 +1,5 @@
 // Finds recorded results for steps of recipes. There are two sources. A record of `lazy repro evidence` contains the
-// configuration and seed of a training and its measurements. A file RECORDS/steps/NAME/record.json is a step of `lazy
+// configuration, the seed and the measurements of a training. A file RECORDS/steps/NAME/record.json is a step of `lazy
 // repro RECIPE` that was copied from OUTPUT/SCALE/steps.
 #pragma once
 #include <filesystem>
@@ -12,12 +12,13 @@
 namespace lazy::repro {
 
 struct RecordedStep {
-  std::string run;  // "B.lazy.seed1", "steps/lazy.repetition-0a1b2c3d4e"
-  Json record;      // as record.json of a step
+  std::string run;  // name of the record, for example "B.lazy.seed1" or "steps/lazy.repetition-0a1b2c3d4e"
+  Json record;      // in the format of a step's record.json
 };
 
-// The inputs that a step's record must match: the settings of its trainings (its own or the trainings of its model,
-// then the trainings of the models measured in the same step) and the fingerprint of the corpus.
+// Returns the inputs that a step's record must match: the fingerprint of the corpus and the settings of the trainings.
+// The first training is the step itself or the training of its model; then follow the trainings of the models that the
+// same step also measures.
 Json recorded_inputs(const Step& step, const std::vector<Step>& plan, const std::filesystem::path& corpus);
 
 // Recorded runs and steps with the configurations of their trainings.
@@ -30,18 +31,19 @@ class RecordedRuns {
 
   // Returns the recorded results by step id. The record of a run provides: training, held-out loss, sinks, losses by
   // length, learned offsets and biases (averaged over ranges of distances). A step with different settings (a streaming
-  // cache, other lengths) is only found if that step itself was recorded. The curve of validation losses of a training
-  // is taken from a recorded step or is missing, because the runs of the protocol validate on different sequences.
-  // Steps on a given model are never found.
+  // cache, other lengths) is only found if this step itself was recorded. The curve of validation losses of a training
+  // is only available from a recorded step, because the runs of the protocol validate on different sequences. Steps on
+  // a model that the user gives are never found.
   std::map<std::string, RecordedStep> steps(const std::vector<Step>& plan) const;
 
  private:
   std::string identity(const Step& training) const;
 
   std::filesystem::path corpus_, configs_;
-  // Complete records of runs, keyed by everything that affects the numbers of a training except corpus and device.
+  // Complete records of runs. The key contains everything that affects the numbers of a training except corpus and
+  // device.
   std::map<std::string, RecordedStep> runs_;
-  std::map<std::string, RecordedStep> steps_;  // keyed by kind, settings and trainings
+  std::map<std::string, RecordedStep> steps_;  // the key contains kind, settings and trainings
 };
 
 }  // namespace lazy::repro

@@ -14,17 +14,19 @@
 
 namespace lazy::repro {
 
-// Attention to a fixed token at position k of every text, and to the first position. The model was trained with this
-// token at this position.
+// Experiment: attention to a fixed token at position k of every text, and to the first position. The model was trained
+// with this token at this position.
 
 namespace {
 
 constexpr double kThreshold = 0.3;  // threshold of Sink_k^0.3
 
 struct Received {
-  std::vector<double> first, masked;  // weight on the two positions, mean over layers, heads, queries after both
-  std::vector<double> sink_first, sink_masked;  // fraction of heads whose alpha exceeds the threshold
-  at::Tensor alpha;                             // (length), mean over layers, heads and texts
+  // Weight on the two positions: mean over layers, heads and the queries after both positions.
+  std::vector<double> first, masked;
+  // Fraction of heads whose mean weight on the key (alpha) exceeds the threshold.
+  std::vector<double> sink_first, sink_masked;
+  at::Tensor alpha;  // (length), mean over layers, heads and texts
 };
 
 Received received_by(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t position) {
@@ -67,7 +69,7 @@ Json mask_experiment(const ExperimentInputs& run) {
   auto texts = texts_without_bos(run, run.settings.at("texts").get<int64_t>(), length);
   for (auto& text : texts) text[static_cast<size_t>(position - 1)] = *fixed;
   const Received received = received_by(model, texts, position);
-  double even = 0;  // weight of one key under a uniform distribution over visible keys
+  double even = 0;  // weight of one key if attention were uniform over the visible keys
   for (int64_t query = position + 1; query <= length; ++query) even += 1.0 / double(query) / double(length - position);
   return {{"position", position},
           {"length", length},
@@ -79,14 +81,14 @@ Json mask_experiment(const ExperimentInputs& run) {
           {"alpha", numbers_of(received.alpha)}};
 }
 
-// Attention to the first position on natural text and on a single repeated token.
+// Experiment: attention to the first position on natural text and on a single repeated token.
 
 namespace {
 
 constexpr int64_t kShown = 24;
 
 struct Maps {
-  std::vector<std::vector<double>> sink;  // [text][layer], weight on the first key, mean over heads and later queries
+  std::vector<std::vector<double>> sink;  // [text][layer]: weight on the first key, mean over heads and later queries
   std::vector<at::Tensor> map;            // [layer], mean over heads and texts
 };
 
@@ -130,7 +132,7 @@ Json repetition_experiment(const ExperimentInputs& run) {
   std::vector<std::vector<int64_t>> repeated;
   for (const auto& text : plain) repeated.emplace_back(text.size(), text[text.size() / 2]);
   const ModelConfig& config = subject.model.config();
-  double uniform = 0;  // weight of the first key under a uniform distribution over visible keys
+  double uniform = 0;  // weight of the first key if attention were uniform over the visible keys
   for (int64_t query = 2; query <= length; ++query) uniform += 1.0 / double(query) / double(length - 1);
   return {{"layers", config.num_layers},
           {"positions", name(config.positions.kind)},
@@ -142,7 +144,8 @@ Json repetition_experiment(const ExperimentInputs& run) {
           {"repeated", to_json(maps_over(subject.model, repeated))}};
 }
 
-// Loss on long texts with all keys, with a sliding window, and with a sliding window plus the first four tokens.
+// Experiment: loss on long texts with all keys, with a sliding window, and with a sliding window plus the first four
+// tokens.
 
 namespace {
 
@@ -170,7 +173,7 @@ Json streaming_experiment(const ExperimentInputs& run) {
   for (const auto& [name, cache] : caches) {
     eval::ScoreOptions how{1, run.progress ? name : "", cache, /*targets=*/true};
     for (const eval::Score& score : eval::score(subject.model, windows, how)) {
-      // The first `window` tokens see the same keys with every cache, so they are not counted.
+      // The first `window` tokens see the same keys with every cache, so they are not included in the mean.
       double sum = 0;
       for (int64_t n = window; n < length; ++n) sum -= score.targets[static_cast<size_t>(n)].log_likelihood;
       out[name].push_back(sum / static_cast<double>(length - window));

@@ -1,5 +1,5 @@
-// Practical benefits of a model without sinks: activation outliers, and the loss that low-bit quantization and small KV
-// caches add.
+// Practical benefits of a model without attention sinks: smaller activation outliers, and a smaller loss increase from
+// low-bit quantization and from small KV caches.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@
 namespace lazy::repro {
 namespace {
 
-// Mean negative log-likelihood of the tokens of each text, starting at token `first`; one number per text. `batch`:
-// texts per forward pass, see eval::ScoreOptions.
+// Returns the mean negative log-likelihood of the tokens of each text, starting at token `first`; one number per text.
+// `batch` is the number of texts per forward pass, see eval::ScoreOptions.
 std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
                            int64_t batch, const std::optional<StreamingCache>& cache = std::nullopt) {
   std::vector<eval::Window> windows;
@@ -40,7 +40,7 @@ std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<i
 
 }  // namespace
 
-// For each place in the model: the mean over layers for each text, and for each layer the mean over texts.
+// For each probed activation: the mean over layers for each text, and the mean over texts for each layer.
 Json outliers_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
@@ -97,14 +97,14 @@ namespace {
 
 double perplexity(const std::vector<double>& losses) { return std::exp(mean_of(losses)); }
 
-// For each length n: bytes of V in fp32, over all layers, that decode reads for a token at the end of n tokens, and
-// their fraction of the V in the cache. Means over texts and over the last `decoded` tokens of each length.
+// For each length n: the bytes of V (in fp32, over all layers) that decode reads for a token after n tokens, and their
+// fraction of the V in the cache. The values are means over texts and over the last `decoded` tokens of each length.
 Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts,
                  const std::vector<int64_t>& lengths, int64_t decoded, const std::optional<StreamingCache>& cache) {
   const at::NoGradGuard no_grad;
   const ModelConfig& c = model.config();
   const int64_t a_key = c.num_kv_cache_layers() * c.attention.num_kv_heads;
-  std::map<int64_t, double> read, held;  // rows of V, by length
+  std::map<int64_t, double> read, held;  // number of rows of V, by length
   for (const auto& text : texts) {
     const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
     KVCache kept{.streaming = cache};
@@ -132,8 +132,8 @@ Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& 
 
 }  // namespace
 
-// For each cache: the loss on the tokens after the first `counted_from` (the same tokens for every cache), the bytes
-// that the cache stores, and the bytes of V that decode reads. The reads are measured on a CPU in fp32.
+// For each cache type: the loss on the tokens after the first `counted_from` (the same tokens for every cache), the
+// bytes that the cache stores, and the bytes of V that decode reads. The bytes read are measured on a CPU in fp32.
 Json cache_experiment(const ExperimentInputs& run) {
   const auto length = run.settings.at("length").get<int64_t>(), from = run.settings.at("counted_from").get<int64_t>(),
              decoded = run.settings.at("decoded").get<int64_t>();

@@ -1,5 +1,5 @@
 // Experiments of recipes. An experiment runs on a model folder that the user gives, on a model that the plan trained,
-// or on a toy model that the experiment trains itself. It receives settings and returns numbers as JSON. A step of kind
+// or on a toy model that the experiment itself trains. It receives settings and returns numbers as JSON. A step of kind
 // `experiment` runs one experiment.
 #pragma once
 #include <cstdint>
@@ -23,7 +23,7 @@ Json run_experiment(const ExperimentInputs& run);
 // Approximate duration in seconds on two CPU cores with a model of 124M parameters.
 double experiment_seconds(const Json& settings);
 
-// gpt2.cc: causes of the sink in models with learned positions and query biases.
+// gpt2.cc: causes of the attention sink in models with learned positions and query biases.
 Json gamma_experiment(const ExperimentInputs& run);
 Json delta_experiment(const ExperimentInputs& run);
 Json positions_experiment(const ExperimentInputs& run);
@@ -32,15 +32,15 @@ Json interventions_experiment(const ExperimentInputs& run);
 Json mask_experiment(const ExperimentInputs& run);
 Json repetition_experiment(const ExperimentInputs& run);
 Json streaming_experiment(const ExperimentInputs& run);
-// latency.cc: model_latency measures the time of a trained Lazy model with and without its second pass and its
-// sparsity. speed measures the time of a training step and of decoding for a trained model and its comparison models in
-// turn.
+// latency.cc: model_latency measures the time of a trained Lazy model with and without its second pass over the scores
+// and with and without its sparsity. speed measures the time of a training step and of decoding, alternating between a
+// trained model and its comparison models.
 Json model_latency_experiment(const ExperimentInputs& run);
 Json speed_experiment(const ExperimentInputs& run);
 // vectors.cc: norms and variances by position.
 Json vectors_experiment(const ExperimentInputs& run);
 Json spread_experiment(const ExperimentInputs& run);
-// benefits.cc: activation outliers, and the loss added by low-bit quantization and by small KV caches.
+// benefits.cc: activation outliers, and the loss increase from low-bit quantization and from small KV caches.
 Json outliers_experiment(const ExperimentInputs& run);
 Json quantization_experiment(const ExperimentInputs& run);
 Json cache_experiment(const ExperimentInputs& run);
@@ -57,10 +57,10 @@ struct ModelAndTexts {
   bool bos = false;
 };
 ModelAndTexts model_and_texts(const ExperimentInputs& run, int64_t texts, int64_t length);
-// Only the texts, without BOS.
+// Returns only the texts, without BOS.
 std::vector<std::vector<int64_t>> texts_without_bos(const ExperimentInputs& run, int64_t texts, int64_t length);
 LanguageModel experiment_model(const ExperimentInputs& run);
-// The numbers of a tensor with one dimension (numbers_of) or two dimensions (rows_of).
+// Convert a tensor with one dimension (numbers_of) or two dimensions (rows_of) to lists of numbers.
 std::vector<double> numbers_of(const at::Tensor& tensor);
 std::vector<std::vector<double>> rows_of(const at::Tensor& tensor);
 

@@ -1,5 +1,5 @@
-// Experiments on models with learned positions and query biases (GPT-2): gamma and EPE (the effective positional
-// encoding) computed from the weights alone, Delta measured on texts, and interventions.
+// Experiments on models with learned positions and query biases (GPT-2): gamma and the effective positional encoding
+// (EPE) computed from the weights alone, Delta measured on texts, and interventions.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -19,8 +19,8 @@
 
 namespace lazy::repro {
 
-// |gamma| of every layer from the weights alone: its mean and standard deviation over all coordinates, and its value at
-// each.
+// Experiment: |gamma| of every layer, computed from the weights alone: its mean and standard deviation over all
+// coordinates, and its value at each coordinate.
 
 Json gamma_experiment(const ExperimentInputs& run) {
   LanguageModel model = experiment_model(run);
@@ -28,7 +28,8 @@ Json gamma_experiment(const ExperimentInputs& run) {
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   Json out{{"layers", config.num_layers}, {"hidden_size", config.hidden_size}, {"heads", config.attention.num_heads}};
-  // The coordinates at which |EPE_1| is largest, for each definition of EPE.
+  // The coordinates at which |EPE_1| (the effective positional encoding of the first position) is largest, for each
+  // definition of EPE.
   for (const auto variant : sinks::kEffectivePositionVariants) {
     const at::Tensor first = sinks::effective_positions(model, variant)[0].to(at::kCPU);
     const at::Tensor order =
@@ -51,7 +52,8 @@ Json gamma_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Effective positional encodings (EPE), and how well W_k EPE_j aligns with the query bias, from the weights alone.
+// Experiment: effective positional encodings (EPE), and how well W_k EPE_j aligns with the query bias, from the weights
+// alone.
 
 Json positions_experiment(const ExperimentInputs& run) {
   LanguageModel model = experiment_model(run);
@@ -79,13 +81,14 @@ Json positions_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Delta_j = gamma . x_j on natural texts: the first position compared with all other positions, layer by layer.
+// Experiment: Delta_j = gamma . x_j on natural texts, where the first position is compared with all other positions in
+// each layer.
 
 namespace {
 
 constexpr int64_t kBins = 48;
 
-// Histogram of `values` with kBins bins.
+// Returns a histogram of `values` with kBins bins.
 std::vector<double> counted(const at::Tensor& values, double low, double high) {
   return numbers_of(at::histc(values.to(at::kDouble), kBins, low, high));
 }
@@ -102,7 +105,7 @@ Json delta_experiment(const ExperimentInputs& run) {
   const at::Tensor epe = sinks::effective_positions(model, sinks::EffectivePositions::literal);
   std::vector<std::vector<at::Tensor>> delta(static_cast<size_t>(layers));  // [layer][text], (length, heads)
   std::vector<std::vector<double>> first_input(static_cast<size_t>(layers)),
-      rest(static_cast<size_t>(layers));  // cosine similarities with b_Q
+      rest(static_cast<size_t>(layers));  // cosine similarities with the query bias b_Q
   ActivationHooks probes;
   probes.read("layers.*.attention.input", [&](const std::string& name, const at::Tensor& x) {
     const int64_t layer = sinks::layer_of(name);
@@ -149,14 +152,14 @@ Json delta_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-// Attention to the first position under five interventions and their controls, applied to all layers at once and to one
-// layer at a time.
+// Experiment: attention to the first position under five interventions and their controls, applied to all layers
+// together and to one layer at a time.
 
 namespace {
 
 constexpr int64_t kMapLength = 32;
 
-// Attention to the first and second position under one condition: mean over heads and over later queries.
+// Attention to the first and second position under one condition, as means over heads and over later queries.
 struct Attention {
   std::vector<std::vector<double>> first, second;  // [text][layer]
   std::vector<std::vector<double>>
@@ -219,7 +222,7 @@ Attention with_weights(ModelAndTexts& subject, int64_t first, int64_t last, size
   return attention_under(subject, {}, texts, with_map);
 }
 
-// The attention to the first position in a single layer, one value per text.
+// Returns the attention to the first position in a single layer, one value per text.
 std::vector<double> in_layer(const Attention& a, int64_t layer) {
   std::vector<double> out;
   for (const auto& text : a.first) out.push_back(text[static_cast<size_t>(layer)]);
@@ -236,7 +239,8 @@ Json interventions_experiment(const ExperimentInputs& run) {
   const int64_t layers = model.config().num_layers, width = model.config().hidden_size;
   const size_t texts = subject.texts.size(), few = std::min(texts, s.at("few_texts").get<size_t>());
   const auto pairs = s.at("random_pairs").get<int64_t>();
-  // The two coordinates at which |EPE_1| is largest; the control edits random pairs outside of its largest coordinates.
+  // The intervention edits the two coordinates at which |EPE_1| is largest. The control edits random pairs of
+  // coordinates that are not among the largest.
   const at::Tensor order = sinks::effective_positions(model, sinks::EffectivePositions::literal)[0]
                                .abs()
                                .argsort(0, /*descending=*/true)
@@ -271,7 +275,8 @@ Json interventions_experiment(const ExperimentInputs& run) {
   Random random(1);
   Json control = Json::array();
   for (int64_t n = 0; n < pairs; ++n) {
-    // Excludes the ten largest coordinates of EPE_1, or the largest quarter if that is fewer.
+    // Excludes the ten largest coordinates of EPE_1 (the effective positional encoding of the first position), or the
+    // largest quarter if this is fewer.
     const int64_t top = std::min<int64_t>(10, width / 4);
     std::vector<int64_t> pair;
     while (pair.size() < 2) {
@@ -287,7 +292,7 @@ Json interventions_experiment(const ExperimentInputs& run) {
     tick();
   }
   out["control"] = control;
-  // One layer at a time: records the attention in the changed layer only.
+  // Changes one layer at a time and records the attention in this layer only.
   for (int64_t layer = 0; layer < layers; ++layer) {
     const auto one = [&](const char* name, const Attention& a) {
       out["single"][name].push_back(in_layer(a, layer));

@@ -1,5 +1,6 @@
-// Time and fraction of alive keys of trained models by context length on held-out text: prefill and decode of the whole
-// model, and only its attention operator on the queries, keys and values of this text.
+// Time of trained models and fraction of keys with nonzero weight, by context length, on held-out text. Measured are
+// prefill and decode of the whole model, and of its attention operator alone with the queries, keys and values of this
+// text.
 #include "repro/experiments/latency.h"
 
 #include <ATen/ATen.h>
@@ -68,9 +69,9 @@ namespace {
 using Doubles = std::vector<double>;
 
 struct Sizes {
-  int64_t texts, rounds;  // rounds: repetitions per text
-  int64_t decoded;        // tokens decoded sequentially
-  int64_t batch;          // sequences decoded in one batch; copies of the same text
+  int64_t texts, rounds;  // rounds: number of repetitions per text
+  int64_t decoded;        // number of tokens that are decoded sequentially
+  int64_t batch;          // number of sequences that are decoded in one batch; they are copies of the same text
 };
 
 double milliseconds(at::Device device, const std::function<void()>& work) {
@@ -102,13 +103,14 @@ AttentionInputs prefill_inputs(LanguageModel& model, const at::Tensor& ids) {
   return out;
 }
 
-// The logits after the last token.
+// Returns the logits after the last token.
 at::Tensor next_logits(LanguageModel& model, const at::Tensor& ids, KVCache& cache) {
   const at::Tensor hidden = model.forward(ids, {.cache = &cache}).hidden;
   return model.logits(hidden.select(1, hidden.size(1) - 1));
 }
 
-// The KV cache after `ids` (1, length), expanded to `batch` copies of the text, with capacity for `more` tokens.
+// Returns the KV cache after `ids` (1, length), expanded to `batch` copies of the text, with capacity for `more`
+// tokens.
 KVCache filled_cache(LanguageModel& model, const at::Tensor& ids, int64_t batch, int64_t more) {
   KVCache cache;
   next_logits(model, ids, cache);
@@ -128,7 +130,7 @@ void decode_all(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   for (int64_t n = 0; n < tokens.size(1); ++n)
     next_logits(model, tokens.narrow(1, n, 1), cache)
         .argmax(-1)
-        .to(at::kCPU);  // synchronizes after every token, like a sampler
+        .to(at::kCPU);  // copying to the CPU synchronizes after every token, like a sampler
 }
 
 double alive_in_prefill(LanguageModel& model, const at::Tensor& ids) {
@@ -139,7 +141,7 @@ double alive_in_prefill(LanguageModel& model, const at::Tensor& ids) {
   return sinks::mean(sum.result().alive_fraction);
 }
 
-// Mean fraction of alive keys over the decoded tokens, layers and heads.
+// Returns the mean fraction of keys with nonzero weight over the decoded tokens, layers and heads.
 double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   const auto windows = sinks::layer_windows(model.config());
   ForwardOptions options;
@@ -156,9 +158,9 @@ double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& to
   return sum / static_cast<double>(tokens.size(1));
 }
 
-// The measurements of one variant at one length, over texts and rounds.
+// The measurements of one variant at one length: one value per text and round.
 struct Found {
-  Doubles prefill, decode, attention_prefill, attention_decode, train;  // in ms; decode: per token
+  Doubles prefill, decode, attention_prefill, attention_decode, train;  // in ms; decode times are per token
   Doubles alive_prefill, alive_decode;
 };
 
@@ -191,8 +193,8 @@ struct Timer {
 
   LanguageModel& model(size_t v) const { return variants[v].model; }
   // Runs the work of every variant once as a warm-up, then in rounds. In each round every variant runs once, and each
-  // round starts with a different variant, so that a slowdown of the machine affects all of them. The time is divided
-  // by `each`.
+  // round starts with a different variant, so that a slowdown of the machine affects all variants equally. The measured
+  // time is divided by `each`.
   void time(Doubles Found::*where, int64_t each, const std::function<void(size_t)>& work) const {
     for (size_t v = 0; v < variants.size(); ++v) work(v);
     for (int64_t round = 0; round < sizes.rounds; ++round) {
@@ -234,7 +236,8 @@ void time_prefill(const Timer& timer, const at::Tensor& ids) {
   });
 }
 
-// The queries of all layers for the first of `tokens`, after its keys have been appended to the cache.
+// Returns the queries of all layers for the first of `tokens`, after the keys of this token have been appended to the
+// cache.
 std::vector<at::Tensor> decode_queries(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   std::vector<at::Tensor> out;
   ForwardOptions options;
@@ -274,7 +277,7 @@ void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& to
 
 using Texts = std::vector<std::vector<int64_t>>;
 
-// For every length: texts that begin with BOS and have `decoded` additional tokens.
+// Returns texts for every length. They begin with BOS and have `decoded` additional tokens.
 std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector<int64_t>& lengths,
                                   const Sizes& sizes) {
   const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
@@ -299,7 +302,7 @@ namespace {
 struct Timing {
   Sizes sizes;
   std::vector<int64_t> lengths;
-  std::map<int64_t, Texts> texts;  // by length
+  std::map<int64_t, Texts> texts;  // key: length
   std::map<std::string, fs::path> beside;
   std::string dtype;
 };

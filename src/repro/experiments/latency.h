@@ -10,9 +10,11 @@
 
 namespace lazy::repro {
 
-inline constexpr const char* kAsTrained = "as trained";  // trained offsets: real fraction of alive keys
-inline constexpr const char* kAllAlive = "all alive";    // all offsets 0: second pass without sparsity
-inline constexpr const char* kOnePass = "one pass";      // softmax normalizer: no second pass
+// Trained offsets, and therefore the real fraction of keys with nonzero weight.
+inline constexpr const char* kAsTrained = "as trained";
+// All offsets are 0: second pass over the scores without sparsity.
+inline constexpr const char* kAllAlive = "all alive";
+inline constexpr const char* kOnePass = "one pass";  // normalizer softmax: no second pass over the scores
 
 struct LatencyVariant {
   std::string name;

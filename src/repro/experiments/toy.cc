@@ -16,10 +16,10 @@
 namespace lazy::repro {
 namespace {
 
-constexpr int64_t kHeldOut = 1024;     // number of sequences that each measure uses
-constexpr uint64_t kChainSeed = 1234;  // seed of the bigram chain, equal for all training seeds
+constexpr int64_t kHeldOut = 1024;     // number of sequences for each measured quantity
+constexpr uint64_t kChainSeed = 1234;  // seed of the bigram chain, the same for all training seeds
 
-// The sequences that are printed in the source of the unigram study.
+// The sequences that are printed in the published source of the unigram study.
 const int64_t kPrinted[5][10] = {{1, 4, 88, 0, 6, 93, 1, 63, 9, 32},
                                  {3, 2, 57, 0, 5, 9, 3, 20, 67, 0},
                                  {1, 15, 1, 84, 0, 0, 5, 18, 53, 18},
@@ -30,27 +30,28 @@ at::Tensor with_bos(const at::Tensor& ids, std::optional<int64_t> bos) {
   return bos ? at::cat({at::full({ids.size(0), 1}, *bos, at::kLong), ids}, 1) : ids;
 }
 
-// Loss of predicting each token from the preceding tokens. With BOS the first content token is predicted too; the
-// callers exclude it from the loss that is compared with the floor of the source.
+// Returns the loss of predicting each token from the preceding tokens. With BOS, the first content token is also
+// predicted. Callers exclude it when they compare the loss with the lowest possible loss of the token source
+// (ToySource::floor).
 at::Tensor token_losses(const ToyModel& model, const at::Tensor& content, std::optional<int64_t> bos) {
   const at::Tensor input = with_bos(content.slice(1, 0, -1), bos), target = bos ? content : content.slice(1, 1);
   return -at::log_softmax(model.forward(input).logits, 2).gather(2, target.unsqueeze(2)).squeeze(2);
 }
 
-// The total weight that a query puts on all positions that have its own token: (batch, content).
+// Returns the total weight that a query puts on all positions with the same token as the query: (batch, content).
 at::Tensor on_current(const at::Tensor& weights, const at::Tensor& content, int64_t shift) {
   const at::Tensor of_content = weights.slice(1, shift).slice(2, shift);
   return (of_content * content.unsqueeze(2).eq(content.unsqueeze(1))).sum(2);
 }
 
-// The weight that each token of the vocabulary receives: for every occurrence the mean weight from the queries at or
-// after it, then the mean over occurrences.
+// Returns the weight that each token of the vocabulary receives: for every occurrence the mean weight from the queries
+// at this position or later, then the mean over occurrences.
 at::Tensor received_by_token(const at::Tensor& weights, const at::Tensor& ids, int64_t tokens) {
   const int64_t length = ids.size(1);
   const at::Tensor received = weights.sum(1) / at::arange(length, 0, -1, weights.options()), flat = ids.reshape({-1});
   const at::Tensor sums = at::zeros({tokens}, at::kDouble).index_add(0, flat, received.reshape({-1}).to(at::kDouble));
   const at::Tensor counts = at::zeros({tokens}, at::kDouble).index_add(0, flat, at::ones({flat.size(0)}, at::kDouble));
-  return sums / counts;  // NaN for a token that does not occur
+  return sums / counts;  // NaN for tokens that do not occur
 }
 
 Json maps_of(const ToyModel& model, const at::Tensor& sequences, std::optional<int64_t> bos) {
@@ -60,7 +61,7 @@ Json maps_of(const ToyModel& model, const at::Tensor& sequences, std::optional<i
   return maps;
 }
 
-// Numbers for JSON: null for a token that does not occur.
+// Converts numbers to JSON; the value of a token that does not occur is null.
 Json finite(const at::Tensor& values) {
   Json out = Json::array();
   for (const double v : numbers_of(values)) out.push_back(std::isfinite(v) ? Json(v) : Json());
@@ -121,8 +122,9 @@ Json toy_experiment(const ExperimentInputs& run) {
   out["received"] = finite(received_by_token(weights, input, tokens));
   if (bos) {
     const at::Tensor e = model.embedding();
-    out["to_bos"] = numbers_of(weights.slice(1, 1).select(2, 0).mean(1));  // per sequence, over content queries
-    // For comparison: the weight of one key if attention were uniform.
+    // One value per sequence: mean over content queries.
+    out["to_bos"] = numbers_of(weights.slice(1, 1).select(2, 0).mean(1));
+    // For comparison: the weight of one key under uniform attention.
     out["uniform_share"] = at::arange(2, input.size(1) + 1, at::kDouble).reciprocal().mean().item<double>();
     out["distance"] = numbers_of((e.slice(0, 0, vocabulary) - e[vocabulary]).norm(2, {1}));
   }

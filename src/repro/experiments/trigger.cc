@@ -91,8 +91,8 @@ class Head {
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
 };
 
-// The squared error of each sequence divided by the mean squared target at the trigger: 1 for a model that always
-// outputs zero.
+// Returns the squared error of each sequence divided by the mean squared target at the trigger, which is 1 for a model
+// that always outputs zero.
 at::Tensor errors(const at::Tensor& y, const TriggerSequences& s) {
   return (y - s.target).square().sum({1, 2}) / s.target.square().sum({1, 2}).mean();
 }

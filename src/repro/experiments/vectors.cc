@@ -12,15 +12,15 @@
 
 namespace lazy::repro {
 
-// Norms and variances per token for the sentence of the paper and for one repeated token: of queries, keys and values
-// as defined for the tables of the paper, and of the residual stream.
+// Experiment: norms and variances per token of queries, keys, values (as defined for the tables of the paper) and of
+// the residual stream, for the sentence of the paper and for one repeated token.
 
 namespace {
 
 constexpr int64_t kTokens = 15;
 constexpr const char* kSentence = "Once upon a time, in a land far, far away, there lived a";
 
-// Probe points: projections before and after norm and rotation (RoPE), and hidden states.
+// The probed activations: projections before and after norm and rotation (RoPE), and hidden states.
 constexpr const char* kPlaces[] = {"attention.q.projected", "attention.k.projected", "attention.v", "attention.q",
                                    "attention.k",           "attention.input",       "residual"};
 
@@ -68,7 +68,8 @@ Json vectors_experiment(const ExperimentInputs& run) {
           {"repeated", statistics_of(model, repeated)}};
 }
 
-// Variance of hidden states and values by position and layer on natural text, and the attention to the first position.
+// Experiment: variance of hidden states and values by position and layer on natural text, and the attention to the
+// first position.
 
 Json spread_experiment(const ExperimentInputs& run) {
   ModelAndTexts subject =
@@ -77,7 +78,7 @@ Json spread_experiment(const ExperimentInputs& run) {
   Json out{{"layers", subject.model.config().num_layers},
            {"window", subject.model.config().attention.window},
            {"texts", subject.texts.size()}};
-  // One number per text: the variance at the first position divided by the mean over the other positions, minus 1,
+  // One number per text: the variance at the first position divided by the mean over the remaining positions, minus 1,
   // averaged over layers and heads.
   std::map<std::string, at::Tensor> by_position;
   for (const auto& text : subject.texts) {

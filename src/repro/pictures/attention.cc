@@ -1,4 +1,5 @@
-// Figures of attention to the first tokens: natural text compared with repetition, Mask@k, variances by position.
+// Figures of attention to the first tokens: natural text compared with repetition, a fixed token at position k
+// (Mask@k), and variances by position.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ namespace lazy::repro {
 
 std::string draw_repetition(const Json& values, int number) {
   report::MapAxis layers{"layer", {}};
-  // Older results number layers from 1; the first map shows the first layer, so numbers are relative to it.
+  // Older results number layers from 1. The first map always shows the first layer, so layer numbers are computed
+  // relative to it.
   const Json& maps = values.at("natural").at("map");
   for (const Json& map : maps) {
     layers.labels.push_back(std::to_string(map.at("layer").get<int64_t>() - maps.at(0).at("layer").get<int64_t>()));

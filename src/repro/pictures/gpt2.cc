@@ -158,7 +158,8 @@ std::string draw_interventions(const Json& values, int number) {
                         "splittable");
 }
 
-// |gamma| at the ten largest coordinates of |EPE_1|, divided by the maximum of the layer.
+// Draws |gamma| at the ten coordinates at which |EPE_1| is largest, divided by the maximum of the layer. EPE_1 is the
+// effective positional encoding of the first position.
 std::string draw_gamma(const Json& values, int) {
   report::HeatMap map;
   map.label =
@@ -181,7 +182,7 @@ std::string draw_gamma(const Json& values, int) {
 
 namespace {
 
-// Describes a definition of EPE in words.
+// Describes a definition of the effective positional encoding (EPE) in words.
 const char* words(sinks::EffectivePositions reading) {
   constexpr const char* all[] = {"the MLP applied to p", "the MLP applied to the norm of p",
                                  "the whole first layer applied to p"};

@@ -1,4 +1,4 @@
-// Figures of the toy transformers: attention maps by step and sequence, measures by token rank, embeddings.
+// Figures of the toy transformers: attention maps by step and sequence, measured values by token rank, and embeddings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ std::string rank_plot(const std::vector<const Json*>& runs, const char* field, c
   return report::draw(plot, 296, 240, "small");
 }
 
-// The attention maps of the first seed, with one slider for snapshots and one for sequences.
+// Draws the attention maps of the first seed, with one slider for snapshots and one for sequences.
 std::string toy_maps(const std::string& id, const Json& run, bool bos) {
   const Json &snapshots = run.at("snapshots"), &sequences = run.at("sequences");
   report::MapAxis steps{"step", {}};
@@ -109,7 +109,7 @@ namespace {
 
 constexpr const char* kTriggerVariants[] = {"softmax", "relu", "elastic", "softpick", "off-by-one", "gated"};
 
-// The attention weights on the first held-out sequence.
+// Draws the attention weights on the first held-out sequence.
 std::string trigger_map(const Json& run) {
   const auto weights = run.at("maps").at(0).get<std::vector<Doubles>>();
   const auto trigger = run.at("triggers").at(0).get<size_t>();

@@ -18,8 +18,9 @@ struct AccessRecord {
   std::string request_id;
 };
 
-// "2026-01-31T12:00:00.123Z 127.0.0.1 POST /v1/completions 200 1234 0.456 req-0123456789abcdef\n": eight fields, each
-// without spaces. Missing fields are "-".
+// Formats a record as eight fields without spaces, for example
+// "2026-01-31T12:00:00.123Z 127.0.0.1 POST /v1/completions 200 1234 0.456 req-0123456789abcdef
+// ". Missing fields are "-".
 std::string access_line(const AccessRecord& record);
 
 // Thread-safe. Every line is appended by one write, so that tools may truncate or rename the file while the server
@@ -30,10 +31,10 @@ class AccessLog {
   ~AccessLog();
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
-  // Warns once if lines cannot be written.
+  // Writes one line. If lines cannot be written, a warning is logged the first time.
   void write(const AccessRecord& record);
-  // Opens the path again, for log rotation: lines go to a new file if the old one was renamed or removed. If that
-  // fails, warns and continues with the old file. Does nothing for "-".
+  // Opens the path again, for log rotation: if the old file was renamed or removed, lines are written to a new file. If
+  // the path cannot be opened, logs a warning and continues with the old file. Does nothing for "-".
   void reopen();
 
  private:

@@ -23,7 +23,8 @@ namespace {
 
 constexpr size_t kReadBytes = 4096, kReadBodyBytes = 64 << 10;
 constexpr size_t kReadAhead = 64 << 10;  // bytes of later requests that are buffered while a request is answered
-constexpr double kLingerSeconds = 2;     // time for a client that is still sending to read its response
+// Seconds in which a client that is still sending can read its response before the connection is closed.
+constexpr double kLingerSeconds = 2;
 
 template <typename View>
 std::string text(const View& view) {
@@ -88,7 +89,7 @@ void Connection::begin_record() {
   begin_ = Clock::now();
 }
 
-// Copies the method, the path and the request id, as far as they have been read, to `incoming_` and to the log record.
+// Copies the method, the path and the request id, if they have been read already, to `incoming_` and to the log record.
 // Returns false if the request target is invalid.
 bool Connection::record_head() {
   const auto& head = parser_->get();
@@ -125,8 +126,8 @@ void Connection::on_read(error_code error, size_t bytes) {
   if (state_ == State::closed) return;
   if (error) {
     input_ended_ = true;
-    // A client that has closed only its sending direction still receives its response. A response with a cancellation
-    // callback is cancelled instead.
+    // A client that has only closed its sending direction still receives its response. Exception: a response with a
+    // cancellation callback is cancelled.
     const bool answer_comes = state_ == State::finishing || (state_ == State::answering && !gone_);
     if (answer_comes && error == net::error::eof) return;
     // Parse requests that arrived before the end of the input.
@@ -160,7 +161,7 @@ void Connection::skip_empty_lines() {
   while (buffer_.size() >= 2 && std::memcmp(buffer_.data().data(), "\r\n", 2) == 0) buffer_.consume(2);
 }
 
-// Whether a request line names a version of HTTP in the right form ("HTTP/2.0").
+// Whether a request line contains a version of HTTP in the required form ("HTTP/2.0").
 bool Connection::names_a_version() const {
   const auto bytes = buffer_.data();
   const std::string_view all(static_cast<const char*>(bytes.data()), bytes.size());
@@ -199,7 +200,7 @@ void Connection::parse() {
     if (error || used == 0) break;
   }
   if (input_ended_) {
-    close();  // the rest of the request cannot arrive anymore
+    close();  // the rest of the request can no longer arrive
   } else {
     read_more();
   }
@@ -290,7 +291,7 @@ void Connection::set_deadline(Deadline which, double seconds) {
   if (!timer_pending_) {
     wait();
   } else if (deadline_[which] < timer_.expiry()) {
-    timer_.cancel();  // on_timer() then waits for the earlier deadline
+    timer_.cancel();  // on_timer() then waits for the deadline that is now the earliest
   }
 }
 
@@ -329,7 +330,7 @@ void Connection::expired() {
       ++pool_->timeouts;
       const uint64_t request = request_;
       if (const auto callback = std::exchange(gone_, nullptr)) callback(Gone::timeout);
-      if (state_ != State::answering || request != request_) break;  // the callback has sent a response
+      if (state_ != State::answering || request != request_) break;  // leave if the callback has sent a response
       if (streaming_) {
         log_request(504);
         close();

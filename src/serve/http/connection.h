@@ -1,8 +1,8 @@
 // One connection of the HTTP server. It reads requests, passes each request to the handler and writes the response.
 //
-// All functions run on the connection's strand unless noted otherwise. The connection reads at all times. While a
-// request is answered, the end of the input shows that the client has disconnected, and other input is buffered for the
-// next request.
+// All functions run on the connection's strand unless noted otherwise. The connection reads all the time: while a
+// request is answered, the end of the input shows that the client has disconnected, and all other input is buffered for
+// the next request.
 #pragma once
 #include <atomic>
 #include <boost/asio/basic_waitable_timer.hpp>
@@ -107,7 +107,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   std::vector<char> input_;           // buffer of the pending read
   boost::beast::flat_buffer buffer_;  // input that is not yet parsed
-  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;  // of the current request
+  // Parser of the current request.
+  std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   bool read_pending_ = false, input_ended_ = false, head_accepted_ = false, busy_ = false;
   HttpRequest incoming_;  // the request being read, once its head is accepted
 
@@ -118,11 +119,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string client_;   // address of the client without the port
   AccessRecord record_;  // current request; request_id is set when its head has been read
   Clock::time_point begin_;
-  bool unlogged_ = false;  // the current request has not been logged
+  bool unlogged_ = false;  // true if the current request has not been logged yet
 
   // State of the request that is being answered.
   bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;
-  uint64_t request_ = 0;  // number of the request; calls of an earlier request's Answer have no effect
+  uint64_t request_ = 0;  // number of the request; calls by the Answer of an earlier request have no effect
   std::function<void(Gone)> gone_;
 
   std::string out_, in_flight_;  // output that is queued; output that is being written

@@ -11,8 +11,8 @@ namespace lazy::serve {
 namespace net = boost::asio;
 using boost::system::error_code;
 
-// The handler's reference to a connection. If it is destroyed without a response, the connection is closed. It may
-// outlive the connection and the server; the shared pool keeps the strand's execution context alive.
+// The handler's reference to a connection. If it is destroyed without a response, the connection is closed. The
+// reference may outlive the connection and the server; the shared pool keeps the strand's execution context alive.
 class Connection::Answer final : public Exchange {
  public:
   explicit Answer(const std::shared_ptr<Connection>& connection)
@@ -181,7 +181,7 @@ void Connection::after_answer() {
   }
   state_ = State::reading;
   set_deadline(phase, pool_->limits.idle);
-  // Parsing is posted to the strand, so that a client that pipelines a thousand requests does not cause deep recursion.
+  // Parsing is posted to the strand, so that a client that pipelines many requests does not cause deep recursion.
   net::post(strand_, [self = shared_from_this()] {
     if (self->state_ == State::reading) self->parse();
   });

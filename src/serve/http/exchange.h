@@ -11,7 +11,7 @@ namespace lazy::serve {
 
 struct HttpRequest {
   std::string method;         // for example "GET"
-  std::string path, query;    // "/v1/models"; the text after the "?" (see query_value())
+  std::string path, query;    // the path, for example "/v1/models"; the text after the "?" (see query_value())
   std::string authorization;  // value of the Authorization header
   std::string body;
 };
@@ -41,7 +41,7 @@ class Exchange {
   virtual void respond(HttpResponse response) = 0;
   virtual void begin_stream(const std::string& content_type) = 0;
   virtual void write(std::string_view data) = 0;
-  // status: how the stream ended, for the access log; the client has received status 200.
+  // status: how the stream ended, for the access log only; the client has already received status 200.
   virtual void end_stream(int status) = 0;
   // Sets a callback that is called at most once, on the strand, if the response ends before it is complete.
   virtual void on_gone(std::function<void(Gone)> callback) = 0;

@@ -26,7 +26,7 @@ struct HttpProblem {
 // Content-Length, Transfer-Encoding in HTTP/1.0, and repeated Content-Length.
 std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked);
 
-// Whether the client waits for "100 Continue" before it sends the body.
+// Whether the client waits for the response "100 Continue" before it sends the body.
 bool expects_continue(const HttpHead& head);
 
 // Sets request.path and request.query from a request target in origin form, absolute form or asterisk form (RFC 9112

@@ -81,7 +81,7 @@ struct HttpServer::Impl {
   void on_accept(error_code error, Connection::Socket socket) {
     if (error == net::error::operation_aborted || !acceptor.is_open()) return;
     if (error) {
-      // One possible cause is a lack of file descriptors: wait until other connections have ended.
+      // One possible cause is a lack of file descriptors; wait until existing connections have ended.
       log::warn("serve: a connection could not be accepted: {}", error.message());
       pause.expires_after(std::chrono::milliseconds(100));
       pause.async_wait([this](error_code stopped) {
@@ -102,7 +102,8 @@ struct HttpServer::Impl {
       connection->start();
     } else {
       ++pool->refused;
-      if (open <= most + 256) connection->refuse();  // above this number, connections are closed without a response
+      // If even more connections are open, new ones are closed without a response.
+      if (open <= most + 256) connection->refuse();
     }
     accept();
   }

@@ -12,10 +12,10 @@
 namespace lazy::serve {
 
 struct HttpLimits {
-  int64_t max_header_bytes = 16 << 10;           // size of the request line and headers; more: HTTP 431
-  int64_t max_body_bytes = int64_t{16} << 20;    // size of a request body; more: HTTP 413
-  int64_t max_connections = 4096;                // open connections; more: HTTP 503
-  int64_t max_backlog_bytes = int64_t{4} << 20;  // unsent data of a stream; more: the connection is closed
+  int64_t max_header_bytes = 16 << 10;           // maximum size of the request line and headers; larger: HTTP 431
+  int64_t max_body_bytes = int64_t{16} << 20;    // maximum size of a request body; larger: HTTP 413
+  int64_t max_connections = 4096;                // maximum number of open connections; further ones: HTTP 503
+  int64_t max_backlog_bytes = int64_t{4} << 20;  // maximum unsent data of a stream; more: the connection is closed
   // Time limits in seconds.
   double idle = 75;      // idle time between two requests of a connection
   double read = 60;      // from the first to the last byte of a request; longer: HTTP 408

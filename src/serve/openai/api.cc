@@ -22,12 +22,12 @@ namespace lazy::serve {
 using Json = nlohmann::ordered_json;
 
 struct Api::Route {
-  std::string_view method, path;  // a path that ends with "/" also matches all paths below it, except for "/"
+  std::string_view method, path;  // a path that ends with "/" also matches all paths that begin with it, except for "/"
   std::string_view name;          // name of the endpoint in metrics
   HttpResponse (Api::*answer)(const HttpRequest&) = nullptr;
   Start (Api::*start)(const HttpRequest&) = nullptr;
   bool open = false;                 // accessible without an API key
-  bool has_text = start != nullptr;  // encodes or decodes text, which may take long
+  bool has_text = start != nullptr;  // the endpoint encodes or decodes text, which may take long
 };
 
 const std::vector<Api::Route>& Api::routes() {
@@ -83,7 +83,7 @@ Json model_json(const ServedModel& model) {
   return out;
 }
 
-// The methods of RFC 9110 and RFC 5789. Requests with any other method get status 501.
+// The methods of RFC 9110 and RFC 5789. Requests with a method that is not in this list get status 501.
 bool is_known_method(std::string_view method) {
   static const std::set<std::string_view> known{"GET",     "HEAD",    "POST",  "PUT",  "DELETE",
                                                 "CONNECT", "OPTIONS", "TRACE", "PATCH"};
@@ -127,7 +127,7 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
     if (!is_known_method(request.method)) {
       throw ApiError(501, "the request's method is not supported", "", "unknown_method");
     }
-    // The key is checked first, so that clients without a key learn nothing about the available paths.
+    // The key is checked first, so that clients without a valid key cannot find out which paths exist.
     if (!(fitting && fitting->open) && !keys_.accepts(request.authorization)) {
       throw ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "", "invalid_api_key");
     }
@@ -150,7 +150,7 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
   });
 }
 
-// The response is counted before it is sent, so that a client that has received it finds it in /metrics.
+// The response is counted in the metrics before it is sent, so that a client that has received it finds it in /metrics.
 void Api::respond(const std::shared_ptr<Exchange>& exchange, const std::string& name, const HttpResponse& response) {
   metrics_->count(name, response.status);
   exchange->respond(response);
@@ -175,7 +175,7 @@ static std::optional<HttpResponse> failure(std::string_view endpoint, const Work
   }
 }
 
-// May run on any thread.
+// This function may run on any thread.
 std::variant<HttpResponse, Api::Start> Api::read(const Route& route, const HttpRequest& request) {
   std::variant<HttpResponse, Start> outcome;
   const auto failed = failure(route.name, [&] {
@@ -297,7 +297,7 @@ Api::Start Api::chat(const HttpRequest& request) {
   std::vector<int64_t> prompt = encode_chat(*model, fields);
   if (prompt.empty()) wrong_field("messages", "the chat template rendered an empty text");
   check_ids(prompt, model->vocab_size, "messages");
-  if (!fields.max_tokens) {  // the rest of the context, of which the answer needs at least one token
+  if (!fields.max_tokens) {  // the rest of the context, which must have space for at least one generated token
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
     fields.max_tokens = std::max<int64_t>(rest, 1);
   }

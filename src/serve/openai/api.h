@@ -34,7 +34,7 @@ class Api {
   // delay other connections.
   void handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange);
   void set_http_counters(std::function<HttpCounters()> counters) { http_counters_ = std::move(counters); }
-  // Refuses new generation requests from now on, with status 503.
+  // After this call, new generation requests are refused with status 503.
   void drain() { draining_ = true; }
 
  private:

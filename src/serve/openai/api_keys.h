@@ -17,7 +17,7 @@ class ApiKeys {
   static ApiKeys from_file(const std::filesystem::path& path);
 
   bool required() const { return !digests_.empty(); }
-  // Compares in constant time: wrong keys of equal length take equal time.
+  // Compares in constant time, so that wrong keys of equal length take equal time.
   bool accepts(std::string_view authorization) const;
 
  private:

@@ -15,13 +15,14 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Rounds to four significant digits, so that small weights remain nonzero: a weight is zero only if the token is dead.
+// Rounds to four significant digits, so that small weights remain nonzero. A weight of zero then means that the
+// normalizer has set it to zero.
 Json rounded(float value) {
   if (std::isnan(value)) return {};
   return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
 }
 
-// Rounds to four decimals: for softmax, 1 - sum of the weights is only rounding error.
+// Rounds to four decimals, because for softmax, 1 - (sum of the weights) consists only of rounding error.
 Json share(float value) {
   if (std::isnan(value)) return {};
   const double places = std::round(static_cast<double>(value) * 1e4) / 1e4;
@@ -59,7 +60,7 @@ void check_fits(const ServedModel& model, const AttentionRequest& request) {
   }
 }
 
-// values: (queries, layers, heads).
+// `values` has the shape (queries, layers, heads).
 template <typename Number>
 Json nested(const std::vector<float>& values, const AttentionService::Shape& shape, const Number& number) {
   Json out = Json::array();
@@ -105,7 +106,7 @@ std::string answer(const ServedModel& model, const AttentionRequest& request, co
 void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest request,
                      const std::shared_ptr<Exchange>& exchange, std::function<void(int)> on_done) {
   check_fits(*model, request);
-  // State that the strand's callbacks share with the engine's job. Only the strand reads and writes it.
+  // State that is shared by the callbacks on the strand and the engine's job. Only the strand reads and writes it.
   struct AttentionCall {
     std::function<void(int)> on_done;
     void done(int status) {

@@ -10,11 +10,11 @@
 
 namespace lazy::serve {
 
-inline constexpr int64_t kMaxAttentionNumbers = int64_t{1} << 20;  // limit of values per response: about 7 MB
+inline constexpr int64_t kMaxAttentionNumbers = int64_t{1} << 20;  // maximum number of values per response: about 7 MB
 
 // Submits the request to the engine and responds through `exchange` when the result is available. `on_done` is called
-// once with the status. Throws ApiError if the request does not fit the model or is refused. Must be called on the
-// strand.
+// exactly once with the status. Throws ApiError if the request does not fit the model or is refused. Must be called on
+// the strand.
 void start_attention(std::shared_ptr<const ServedModel> model, AttentionRequest request,
                      const std::shared_ptr<Exchange>& exchange, std::function<void(int)> on_done);
 

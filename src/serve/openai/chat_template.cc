@@ -7,7 +7,7 @@
 #include "render_chat.h"
 
 namespace lazy::serve {
-using Json = nlohmann::ordered_json;  // keeps the order of keys: a template may print the messages
+using Json = nlohmann::ordered_json;  // preserves the order of keys, because a template may print the messages
 
 namespace {
 

@@ -15,7 +15,7 @@ json parse_body(const std::string& body) {
     value = json::parse(body);
   } catch (const json::parse_error& e) {
     throw ApiError(400, fmt::format("the body is not valid JSON: error at byte {}", e.byte), "", "invalid_json");
-  } catch (const json::exception&) {  // a number is out of range
+  } catch (const json::exception&) {  // parsing fails only if a number is out of range
     throw ApiError(400, "the body is not valid JSON: a number is too large", "", "invalid_json");
   }
   if (!value.is_object()) {
@@ -58,7 +58,7 @@ namespace {
   throw ApiError(400, fmt::format("{}: expected {}, found {}", field, expected, type_of(found)), field, "invalid_type");
 }
 
-// Accepts integers, also if they are written as 3.0.
+// Accepts integers, including integers that are written as 3.0.
 bool is_integer(const json& value, int64_t& out) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<uint64_t>();

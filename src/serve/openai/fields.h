@@ -33,7 +33,7 @@ class Fields {
   std::string string(const std::string& name, const std::string& fallback);
   std::string required_string(const std::string& name);
   std::vector<int64_t> ids(const std::string& name);  // an array of token ids; empty if the field is missing
-  // Names of the fields that no call above has mentioned.
+  // Names of the fields that no call of the functions above has requested.
   std::vector<std::string> unknown() const;
 
  private:

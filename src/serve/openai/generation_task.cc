@@ -25,19 +25,20 @@ struct GenerationTask::Event {
 struct GenerationTask::Choice {
   int64_t index = 0;
   GenerationService::Id id = 0;
-  std::weak_ptr<ChoiceReceiver> receiver;  // owned by the engine until the text has ended; it owns the task
+  // Owned by the engine until the generation has ended; the receiver owns the task.
+  std::weak_ptr<ChoiceReceiver> receiver;
   OutputText output;
-  LogprobArrays logprobs;  // for completions
+  LogprobArrays logprobs;  // used by completions, not by chat completions
   Json chat_logprobs = Json::array();
-  std::string text;                // not sent yet
-  std::vector<int64_t> token_ids;  // ids that are not sent yet, with return_token_ids
+  std::string text;                // generated text that has not been sent yet
+  std::vector<int64_t> token_ids;  // ids that have not been sent yet, if return_token_ids is set
   int64_t tokens = 0;
   bool ended = false, first = true;
   const char* finish_reason = nullptr;
 };
 
-// The engine's thread appends events. At most one task that processes the collected events is posted to the strand at a
-// time.
+// The engine's thread appends events to a list. The list is processed by a task on the strand, and at most one such
+// task is posted at a time.
 class GenerationTask::ChoiceReceiver final : public Receiver, public std::enable_shared_from_this<ChoiceReceiver> {
  public:
   ChoiceReceiver(std::shared_ptr<GenerationTask> task, size_t choice)
@@ -58,7 +59,7 @@ class GenerationTask::ChoiceReceiver final : public Receiver, public std::enable
   void on_end(FinishReason reason, const std::string& message) override {
     add({.kind = Event::Kind::end, .reason = reason, .message = message});
   }
-  void stop() { stopped_ = true; }  // ignores later results of the engine because the text has ended
+  void stop() { stopped_ = true; }  // ignores later results of the engine, because the choice has ended
 
  private:
   void add(Event event) {
@@ -97,8 +98,8 @@ void GenerationTask::done(int status) {
 
 namespace {
 
-// Number of characters by which the tokens of a prompt exceed its text: SentencePiece puts a space before the first
-// word.
+// Number of characters by which the texts of a prompt's tokens exceed the prompt: SentencePiece puts a space before the
+// first word.
 int64_t extra_characters(const Tokenizer& tokenizer, const GenerationJob::Prompt& prompt) {
   for (const int64_t id : prompt.ids) {
     const std::string piece = token_bytes(tokenizer, id);
@@ -233,7 +234,7 @@ void GenerationTask::send_part(Choice& choice) {
   if (choice.text.empty() && !logprobs && !role && !choice.finish_reason) return;
   open_stream();
   exchange_->write(sse(chunk(job_.head, part_of(choice), job_.fields.include_usage)));
-  if (choice.ended) choice.finish_reason = nullptr;  // the finish reason has been sent
+  if (choice.ended) choice.finish_reason = nullptr;  // the finish reason has already been sent
 }
 
 void GenerationTask::finish() {
@@ -256,8 +257,8 @@ void GenerationTask::finish() {
   done(200);
 }
 
-// The status of a response that has begun cannot change: in a stream, the error is sent as an event that ends the
-// stream.
+// The status of a response that has begun cannot change any more. In a stream, the error is sent as an event that ends
+// the stream.
 void GenerationTask::fail(const ApiError& error) {
   cancel_all();
   if (streaming_) {

@@ -23,18 +23,18 @@ struct GenerationJob {
   bool echo = false;
   struct Prompt {
     std::vector<int64_t> ids;
-    std::string text;  // text of the prompt, for echo
+    std::string text;  // text of the prompt, used with `echo`
   };
   std::vector<Prompt> prompts;
 };
 
 class GenerationTask : public std::enable_shared_from_this<GenerationTask> {
  public:
-  // `on_done` is called once with the status of the response; 499 means that the client has disconnected.
+  // `on_done` is called exactly once with the status of the response; 499 means that the client has disconnected.
   GenerationTask(GenerationJob job, std::shared_ptr<Exchange> exchange, std::function<void(int)> on_done);
   ~GenerationTask();
-  // Throws ApiError if the engine refuses a choice; in this case no choice runs. All functions of this class must be
-  // called on the strand, except the receivers.
+  // Throws ApiError if the engine refuses a choice; in this case no choice runs. Except for the receivers, all
+  // functions of this class must be called on the strand.
   void start();
 
  private:

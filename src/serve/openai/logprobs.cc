@@ -53,8 +53,8 @@ Json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top)
   const auto end = token.likely.begin() + static_cast<std::ptrdiff_t>(count);
   const bool listed =
       std::any_of(token.likely.begin(), end, [&](const auto& entry) { return entry.first == token.id; });
-  // The token's own text is reserved before other tokens can use it. If the token is among the most likely ones, its
-  // position follows its rank.
+  // The token's text is reserved before other tokens can use it. If the token is among the most likely tokens, its
+  // position in the result follows its rank.
   const std::string own = token_text(tokenizer, token.id);
   if (!listed) add(token.id, token.logprob);
   for (auto it = token.likely.begin(); it != end; ++it) {

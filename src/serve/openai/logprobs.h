@@ -16,8 +16,8 @@ std::string token_bytes(const Tokenizer& tokenizer, int64_t id);
 // does.
 std::string token_text(const Tokenizer& tokenizer, int64_t id);
 
-// Converts a log-probability to JSON: null for NaN (no log-probability), -9999 for minus infinity. Equal floats always
-// give the same digits.
+// Converts a log-probability to JSON: null for NaN (no log-probability), -9999 for minus infinity. Equal floats are
+// always written with the same digits.
 nlohmann::ordered_json logprob_json(float logprob);
 
 // Returns {text: log-probability} for the `top` most likely tokens and for the token itself. The token itself comes
@@ -25,8 +25,8 @@ nlohmann::ordered_json logprob_json(float logprob);
 // likelier one keeps the text, and the other token is named by its id, such as "token_id:17".
 nlohmann::ordered_json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top);
 
-// Arrays tokens, token_logprobs, top_logprobs and text_offset of one choice. Offsets count characters (Unicode code
-// points) of the choice's text.
+// The arrays tokens, token_logprobs, top_logprobs and text_offset of one choice. Offsets are counted in characters
+// (Unicode code points) of the choice's text.
 class LogprobArrays {
  public:
   // skip: number of leading characters of the token texts that the choice's text does not have (SentencePiece's first

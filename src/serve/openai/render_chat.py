@@ -16,7 +16,8 @@ def answer(**fields):
 
 
 def with_argument_objects(messages):
-    """Replaces the JSON text of the arguments of tool calls, as in OpenAI's API, by the object that it describes."""
+    """Replaces the arguments of tool calls, which are a JSON text in OpenAI's API, by the object that the text
+    describes."""
 
     def converted(call):
         try:
@@ -38,11 +39,7 @@ def with_empty_contents(messages):
 
 
 def render(template, variables):
-    """Renders the form of the messages that the template supports.
-
-    Templates expect the arguments of a tool call as an object, some of them as JSON text. Many templates distinguish a
-    content of null from an empty text; others fail at null or print None.
-    """
+    """Renders the form of the messages that the template supports."""
     sent = variables["messages"]
     objects = with_argument_objects(sent)
     failure = None
@@ -55,7 +52,7 @@ def render(template, variables):
             except Exception as error:  # a template may raise any exception
                 failure = failure or error
         if texts:
-            return min(texts, key=lambda text: text.count("None"))  # the first one if the counts are equal
+            return min(texts, key=lambda text: text.count("None"))  # the first text if the counts are equal
     raise failure
 
 

@@ -268,7 +268,8 @@ ChatRequest parse_chat(const json& body, const std::string& text, std::vector<st
   if (messages->empty()) wrong_field("messages", "the array is empty");
   out.messages = nlohmann::ordered_json::parse(text).at("messages");
   for (size_t i = 0; i < out.messages.size(); ++i) read_message(out.messages[i], i);
-  for (const char* name : {"max_tokens", "max_completion_tokens"}) {  // max_completion_tokens is the newer name
+  // "max_completion_tokens" is OpenAI's newer name of "max_tokens".
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     if (fields.find(name)) out.max_tokens = fields.integer(name, 0, 0, INT64_MAX);
   }
   const bool logprobs = fields.boolean("logprobs", false);

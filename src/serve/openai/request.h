@@ -14,7 +14,7 @@
 namespace lazy::serve {
 
 inline constexpr int kMaxLogprobs = 20;
-inline constexpr int64_t kMaxChoices = 256;  // number of prompts times n
+inline constexpr int64_t kMaxChoices = 256;  // maximum of the number of prompts times n
 inline constexpr size_t kMaxStopStrings = 16, kMaxStopBytes = 1024;
 inline constexpr size_t kMaxAttentionRows = 64;
 
@@ -55,7 +55,7 @@ struct AttentionFields {
 
 // Throws ApiError that names the invalid field. `unknown` receives the names of unsupported fields.
 CompletionRequest parse_completion(const nlohmann::json& body, std::vector<std::string>& unknown);
-// text: the unparsed body. It preserves the client's order of the keys in messages, which templates can see.
+// text: the unparsed body, which preserves the client's order of the keys in messages; templates can see this order.
 ChatRequest parse_chat(const nlohmann::json& body, const std::string& text, std::vector<std::string>& unknown);
 AttentionFields parse_attention(const nlohmann::json& body, std::vector<std::string>& unknown);
 

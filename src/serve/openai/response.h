@@ -33,7 +33,7 @@ struct ChoicePart {
 
 nlohmann::ordered_json usage_json(const Usage& usage);
 std::string whole_answer(const AnswerHead& head, std::vector<ChoicePart> choices, const Usage& usage);
-// usage_field: the client requested usage. All chunks except the last one then have `usage: null`.
+// usage_field: the client requested usage. All chunks before the last one then contain `usage: null`.
 std::string chunk(const AnswerHead& head, ChoicePart part, bool usage_field);
 std::string usage_chunk(const AnswerHead& head, const Usage& usage);
 

@@ -51,7 +51,7 @@ bool ServedModel::surely_longer(const std::string& text, int64_t tokens) const {
 
 std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_special_tokens) const {
   std::vector<int64_t> out;
-  // The remaining text has no special tokens for the tokenizer to find.
+  // The text between the special tokens contains no special tokens that the tokenizer could find.
   special_tokens.run(
       text,
       [&](std::string_view plain) {
@@ -70,7 +70,8 @@ std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_speci
 
 std::vector<int64_t> ServedModel::encode_chat(const nlohmann::ordered_json& messages,
                                               const nlohmann::ordered_json& variables) const {
-  return encode(chat->render(messages, variables), false);  // the template itself writes the special tokens
+  // False, because the template itself writes the special tokens.
+  return encode(chat->render(messages, variables), false);
 }
 
 AddedTokenMatcher special_tokens_of(const Tokenizer& tokenizer) {

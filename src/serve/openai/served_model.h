@@ -27,25 +27,26 @@ nlohmann::ordered_json template_variables(const TokenTable& tokens);
 
 int64_t longest_piece_of(const Tokenizer& tokenizer);
 
-// Returns a matcher for the special tokens that the tokenizer itself would encode as plain text.
+// Returns a matcher for those special tokens that the tokenizer itself would encode as plain text.
 AddedTokenMatcher special_tokens_of(const Tokenizer& tokenizer);
 
 struct ServedModel {
   std::string id;
   std::shared_ptr<const Tokenizer> tokenizer;
-  GenerationService* engine = nullptr;    // must outlive the server and the requests
-  AttentionService* attention = nullptr;  // like `engine`; null: the model has no attention weights
-  std::string chat_template;              // source of the template; empty if the folder has none
-  std::shared_ptr<ChatTemplate> chat;     // null if the template is missing or unusable
-  std::string chat_problem;               // why the template is unusable; empty if there is none
-  std::vector<int64_t> stop_tokens;       // EOS tokens, which end every text
-  int64_t vocab_size = 0;                 // vocabulary of the model; may exceed the tokenizer's vocabulary
-  int64_t created = 0;                    // Unix time in seconds
-  int64_t longest_piece = 0;              // maximum bytes per token; 0: unknown
+  GenerationService* engine = nullptr;  // must outlive the server and the requests
+  // Must outlive the server and the requests; null: the model has no attention weights.
+  AttentionService* attention = nullptr;
+  std::string chat_template;           // source of the template; empty if the folder has none
+  std::shared_ptr<ChatTemplate> chat;  // null if the template is missing or unusable
+  std::string chat_problem;            // why the template is unusable; empty if the template is usable or missing
+  std::vector<int64_t> stop_tokens;    // EOS tokens, which end every text
+  int64_t vocab_size = 0;              // vocabulary of the model; may exceed the tokenizer's vocabulary
+  int64_t created = 0;                 // Unix time in seconds
+  int64_t longest_piece = 0;           // maximum bytes per token; 0: unknown
   AddedTokenMatcher special_tokens = AddedTokenMatcher({});  // result of special_tokens_of()
   std::shared_ptr<ModelMetrics> metrics = std::make_shared<ModelMetrics>();
 
-  // Returns true if the text certainly has more than `tokens` tokens. The text is not encoded.
+  // Returns true if the text certainly has more than `tokens` tokens. The function does not encode the text.
   bool surely_longer(const std::string& text, int64_t tokens) const;
   // Encodes a text. add_special_tokens: add the tokens that transformers puts before and after a text
   // (TokenTable::prefix and suffix), but do not repeat them if the text already begins with them. Special tokens in the

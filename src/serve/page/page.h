@@ -4,7 +4,7 @@
 
 namespace lazy::serve {
 
-// The headers forbid the page to contact other servers, and allow only its embedded styles and scripts.
+// The headers forbid the page to connect to other servers, and allow only its embedded styles and scripts.
 HttpResponse page_response();
 
 }  // namespace lazy::serve

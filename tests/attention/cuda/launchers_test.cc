@@ -1,4 +1,4 @@
-// Exactly the entries of kernel_table.h have launchers. The tests need no GPU.
+// The entries of kernel_table.h, and no other combinations, have launchers. The tests need no GPU.
 #include "attention/cuda/launchers.h"
 
 #include <gtest/gtest.h>

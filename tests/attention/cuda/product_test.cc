@@ -1,5 +1,5 @@
 // Compares every CUDA kernel with the float64 reference over all combinations of shapes and options. There is one test
-// per (kernel, type, normalizer, two lengths). Combinations that a kernel does not support are left out.
+// per combination of kernel, type, normalizer and two lengths. Combinations that a kernel does not support are omitted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,8 +34,8 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
       listed.emplace_back(entry.head_size, entry.head_size);
     }
   }
-  // Put the sizes that every family has first, so that the selection of shapes below does not depend on the table's
-  // order.
+  // Put the head sizes that every family supports first, so that the selection of shapes below does not depend on the
+  // order of the table.
   std::stable_partition(listed.begin(), listed.end(), [](auto dims) { return dims.first == 64 || dims.first == 128; });
   // A softpick row with one key has weight e / (e + 1e-8). Its gradient is the rounding error of one minus this weight,
   // and a problem that consists only of such rows has no other gradient. Ties and single rows are covered by property
@@ -130,8 +130,8 @@ TEST_P(Cuda, MatchesReference) {
 
 class CudaAliveSum : public testing::TestWithParam<std::tuple<CudaKernel, DType, int64_t, int64_t>> {};
 
-// The backward of elastic from d_out . out and d_out . alive_sum, compared with a second reference that also rounds
-// both tensors and the weights in out.
+// The backward of elastic that computes the centers from d_out . out and d_out . alive_sum. It is compared with a
+// second reference that also rounds both tensors and the weights in out.
 TEST_P(CudaAliveSum, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
   const auto [kernel, dtype, length, head_dim] = GetParam();
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(Portable, CudaAliveSum,
                                           testing::Values(64, 96, 128)),
                          alive_sum_name);
 
-// Normalizers for whose family the kernel has an instantiation.
+// Returns the normalizers for whose family the kernel has an instantiation.
 std::vector<Normalizer> served(CudaKernel kernel) {
   std::vector<Normalizer> list;
   for (const NormalizerTraits& t : kNormalizers) {
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
                                           testing::ValuesIn(served(CudaKernel::hopper)), kLengths),
                          test_name);
 
-// With at most 256 keys, the forward of elastic computes scores only once.
+// With at most 256 keys, the forward of elastic computes the scores in a single pass.
 INSTANTIATE_TEST_SUITE_P(HopperSinglePass, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::elastic),

@@ -114,7 +114,7 @@ TEST_P(CudaKernels, NanQuery_ReachesOnlyItsRow) {
   }
 }
 
-// The backward of a softmax whose keys are split into two parts. Each part uses the out and lse of the whole softmax.
+// The backward of a softmax whose keys are split into two parts. Each part uses out and lse of the whole softmax.
 TEST_P(CudaKernels, SoftmaxInParts_MatchesWholeSoftmax) {
   current_run().deterministic = false;
   Shape s = usual(Normalizer::softmax);

@@ -11,17 +11,18 @@ namespace lazy::kernels::test {
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
-  bool alive_sum = false;    // pass alive_sum from forward to backward if the kernel writes it
-  bool score_stats = true;   // request score_stats
-  bool backward = true;      // also run the backward
-  bool stats_apart = false;  // whether the inputs of the backward come from a separate forward without statistics
-  // If not null, the keys of the case are a subset of the keys of this softmax, whose out and lse the backward uses.
+  bool alive_sum = false;   // pass alive_sum from forward to backward if the kernel writes it
+  bool score_stats = true;  // request score_stats
+  bool backward = true;     // also run the backward
+  // Whether the inputs of the backward come from a separate forward that computes no statistics.
+  bool stats_apart = false;
+  // If not null, the keys of the case are a part of the keys of this softmax, and the backward uses its out and lse.
   // std::logic_error is thrown if the kernel does not support this.
   const Results* whole = nullptr;
 };
 
 bool has_gpu();
-std::string why_no_gpu();  // the reason, as a message, why the tests cannot run on a GPU; empty if they can
+std::string why_no_gpu();  // returns a message about why the tests cannot run on a GPU, or an empty string if they can
 // Options of run_cuda(shape, inputs).
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);

@@ -33,8 +33,8 @@ class CudaScores : public testing::TestWithParam<Parameter> {
     return s;
   }
 
-  // change: function that modifies the random inputs. Only score_stats are compared here; other tests compare the
-  // outputs.
+  // change: function that modifies the random inputs. Only score_stats are compared here; the outputs are compared in
+  // other test files.
   template <typename Change>
   void add(const Shape& s, const Change& change) {
     if (!serves(s)) return;
@@ -79,7 +79,7 @@ TEST_P(CudaScores, MaskedRows_MatchReference) {
   comparison_.check();
 }
 
-// Scores that increase or decrease with the key over many tiles of keys.
+// Scores that increase or decrease from key to key over many tiles of keys.
 TEST_P(CudaScores, IncreasingScores_MatchReference) {
   for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::softmax_sink, Normalizer::elastic}) {
     for (const bool grows : {true, false}) {
@@ -102,8 +102,8 @@ TEST_P(CudaScores, IncreasingScores_MatchReference) {
   comparison_.check();
 }
 
-// A sink that is so large or so small that either its exponential or the exponentials of the scores vanish relative to
-// the maximum.
+// A sink that is so large that the exponentials of the scores underflow relative to the maximum, or so small that its
+// own exponential does.
 TEST_P(CudaScores, SinksFarFromTheScores_MatchReference) {
   Shape s = shape(Normalizer::softmax_sink);
   s.k_length = 300;

@@ -1,5 +1,5 @@
-// Tests of score_stats in the Hopper forward. The emulator does not support its products and copies, so the test passes
-// tiles of scores in the layout of wgmma's accumulators to a warp.
+// Tests of score_stats in the Hopper forward. The CPU emulator of CUDA kernels does not support the products and copies
+// of this kernel, so the test itself passes tiles of scores to a warp, in the layout of wgmma's accumulators.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRows = 16, kTile = 64;  // rows per warp; keys per tile
 
-// The same steps as in softmax_rows.
+// Processes a tile with the same steps as softmax_rows.
 void add_softmax(float (&s)[kTile / 2], float c, float (&base)[2], float (&sum)[2], RowScores& rows) {
   float again[kTile / 2], part[2], shrink[2];
   std::copy(std::begin(s), std::end(s), again);
@@ -42,7 +42,7 @@ std::vector<float> statistics(Params p, const std::vector<float>& scores) {
     b.start(0, nullptr);
     float base[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     RowScores rows;
-    // Tiles of keys from the last one (at the diagonal) to the first.
+    // Processes tiles of keys from the last tile (at the diagonal) to the first.
     for (int key = (p.k_length - 1) / kTile * kTile; key >= 0; key -= kTile) {
       float s[kTile / 2];
       for (int n = 0; n < kTile / 2; ++n) {

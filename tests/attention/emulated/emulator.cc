@@ -62,7 +62,7 @@ struct BulkCopy {
   void land() const { std::memcpy(to, from, bytes); }
 };
 
-// State of a collective operation: the threads that have arrived and wait for the others.
+// State of a collective operation: the threads that have arrived and wait for the remaining threads.
 struct Meeting {
   uint64_t held = 0;  // number of completed operations
   uint32_t mask = 0;  // for a warp: lanes that are expected; `came`: lanes that have arrived
@@ -175,8 +175,8 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
     std::shuffle(order.begin(), order.end(), random());
     std::shuffle(lanes.begin(), lanes.end(), random());
     for (int warp : order) {
-      // Run the warp until it waits for other threads. Interrupting it earlier, after a random number of steps, would
-      // only take more time.
+      // Run the warp until it waits for other threads. An earlier interruption after a random number of steps would
+      // only cost time.
       for (bool again = true; again;) {
         again = false;
         for (int lane : lanes) {
@@ -304,8 +304,7 @@ void arrive_in_cluster() {
     fail("a thread arrives twice at the cluster barrier without waiting");
   current->cluster_until = cluster_meeting.held + 1;
   if (++cluster_meeting.count == running) hold(cluster_meeting);
-  // Simulate delays between arriving at the barrier and waiting for it: half of the warps yield to the other warps
-  // first.
+  // Simulates delays between arriving at the barrier and waiting for it: half of the warps let other warps run first.
   if (current->lane == 0 && random()() % 2) let_others_run();
 }
 void wait_in_cluster() {

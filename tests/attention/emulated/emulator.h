@@ -4,11 +4,11 @@
 // The threads of a block are fibers of one CPU thread. They switch at collectives, with warps and lanes in random
 // order, so that results that depend on a missing barrier are detected. Shared memory is initialized to NaN. A cp.async
 // copy is executed at random either immediately or when it is waited for. The emulator ends the program with a message
-// for: deadlocks; lanes of a warp that execute different collectives; threads of a block that execute the same named
-// barrier at different source locations; and accesses or requests beyond the allowed shared memory. The blocks of a
-// cluster, and of a cooperative grid, run concurrently; other blocks run one after another. LAZY_EMULATOR_SEED sets the
-// random seed. Not emulated: performance, and the Hopper instructions except clusters, barriers and wgmma (which
-// completes immediately).
+// in the following cases: deadlocks; lanes of a warp that execute different collectives; threads of a block that
+// execute the same named barrier at different source locations; accesses or requests beyond the allowed shared memory.
+// The blocks of a cluster, and of a cooperative grid, run concurrently; all other blocks run in sequence.
+// LAZY_EMULATOR_SEED sets the random seed. Not emulated: performance, and the Hopper instructions except clusters,
+// barriers and wgmma (which completes immediately).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -45,8 +45,8 @@ void launch(Index grid, Index block, size_t shared_bytes, const std::function<vo
 // Dynamic shared memory of the current block.
 char* dynamic_memory();
 
-// Collective of all lanes in `mask`. `slot` is the argument of this lane. The last lane to arrive calls operation(slots
-// by lane, mask).
+// Collective of all lanes in `mask`. `slot` is the argument of this lane. The last lane to arrive calls
+// operation(slots, mask), where slots contains the arguments of all lanes.
 using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
 // Barrier of all running threads of the block. Returns whether at least one thread passed a true `value`.
@@ -59,9 +59,9 @@ void arrive_threads(int count);
 // cluster writes.
 void let_others_run();
 
-// Cluster functions: arrive and wait of the cluster barrier. own_memory: for the kernels with clusters, the address in
-// this block's shared memory of what the kernel addresses as `memory`. memory_of: the address in block `rank` that
-// corresponds to `own` in this block.
+// Cluster functions: arrive and wait of the cluster barrier. own_memory returns the address, in this block's shared
+// memory, of the variable that the kernels with clusters call `memory`. memory_of returns the address in block `rank`
+// that corresponds to `own` in this block.
 void arrive_in_cluster();
 void wait_in_cluster();
 char* own_memory(char* memory);
@@ -71,7 +71,7 @@ char* memory_of(char* own, int rank);
 void copy_async(char* to, const void* from, bool there);
 void commit_copies();
 void wait_for_copies(int pending);
-// cp.async.bulk from shared memory, in groups. At random, the source is read either immediately or when the copy is
+// cp.async.bulk from shared memory, in groups. The source is read at random either immediately or when the copy is
 // waited for.
 void copy_bulk(void* to, const void* from, size_t bytes);
 void commit_bulk();

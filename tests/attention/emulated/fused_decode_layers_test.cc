@@ -31,7 +31,7 @@ class LayersOfAStep {
   explicit LayersOfAStep(const LayersCase& of)
       : c_(of), heads_(256 / of.dim), pages_((of.length + kPage - 1) / kPage + 1) {
     if (pages_ % 7 == 0) ++pages_;
-    // Pages that follow each other in the table are not adjacent in memory.
+    // Consecutive pages of the table are not adjacent in memory.
     for (int64_t n = 0; n < pages_; ++n) table_.push_back(n * 7 % pages_);
     const int64_t last = c_.length - 1;
     slot_ = {table_[static_cast<size_t>(last / kPage)] * kPage + last % kPage};
@@ -92,7 +92,8 @@ class LayersOfAStep {
     return pools.bits(x);
   }
 
-  // Runs the fused kernel twice. The second run uses the synchronization flags that the first run has left.
+  // Runs the fused kernel twice. The second run starts with the synchronization flags that the first run has left in
+  // memory.
   std::vector<uint16_t> by_layers(int blocks) {
     std::vector<uint16_t> bits;
     std::vector<uint64_t> words;

@@ -68,7 +68,7 @@ class SkinnyGemmOf {
     for (const T x : random_halves<T>(p_.in, 0.2F, 4)) norm_.push_back(1 + value(x));
   }
 
-  // Runs the kernels on `rows` rows from `first` on.
+  // Runs the kernels on `rows` rows of x, the first of which is row `first`.
   std::vector<float> run(int64_t rows, int64_t first = 0) {
     std::vector<float> y(static_cast<size_t>(rows * p_.out));
     std::vector<T> halves(y.size());
@@ -86,7 +86,7 @@ class SkinnyGemmOf {
 
   void run_to(const PageTarget& pages) { run(p_.rows, 0, nullptr, pages); }
 
-  // Expected result in float64.
+  // Returns the expected result in float64.
   std::vector<double> expected() const {
     std::vector<double> y;
     for (int64_t row = 0; row < p_.rows; ++row) {
@@ -142,7 +142,7 @@ class SkinnyGemmOf {
 };
 using SkinnyGemmProduct = SkinnyGemmOf<Half>;
 
-// Compares the result with skinny GEMMs of at most kMaxUngroupedRows rows each. They must be equal bit for bit.
+// Compares the result with skinny GEMMs of at most kMaxUngroupedRows rows each. The results must be bitwise equal.
 template <typename T = Half>
 void compare_with_rows_by_themselves(const Product& p) {
   SCOPED_TRACE(testing::Message() << p.rows << " rows of " << p.in << ", " << p.out << " columns, " << p.norm << p.add
@@ -156,7 +156,7 @@ void compare_with_rows_by_themselves(const Product& p) {
   }
 }
 
-// KV-cache pages for the keys of some tokens. Some positions are beyond the end of the table of angles.
+// KV-cache pages for the keys of some tokens. Some of the positions are beyond the end of the RoPE table.
 template <typename T>
 struct PagesOf {
   static constexpr int64_t kDim = 24, kTable = 100;
@@ -198,7 +198,8 @@ struct PagesOf {
             .interleaved = interleaved};
   }
 
-  // Applies RoPE to q and k and writes k and v to the pages. joint: q, k and v of all heads, shape (tokens, all, kDim).
+  // Applies RoPE to q and k and writes k and v to the pages. joint contains q, k and v of all heads, with shape
+  // (tokens, all, kDim).
   void turn(const std::vector<T>& joint, bool interleaved) { turn(joint, interleaved, {}, nullptr, nullptr); }
   void turn(const std::vector<T>& joint, bool interleaved, const std::vector<int64_t>& sources, T* gathered_keys,
             T* gathered_values) {

@@ -59,8 +59,8 @@ TEST(Step, TiledGemm_MatchesSkinnyGemm) {
   }
 }
 
-// Covers few and many tiles, inner dimensions with fewer and with more steps than the pipeline has stages, and launches
-// with and without clusters.
+// Covers small and large numbers of tiles, inner dimensions with fewer and with more steps than the pipeline has
+// stages, and launches with and without clusters.
 TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   for (const emulated::Gpu& gpu : kGpus) {
     const As as(gpu);
@@ -124,8 +124,8 @@ void turn_keys(int64_t pairs, bool interleaved) {
   }
 }
 
-// Sources in ops/kv_cache_write.h can be tokens, slots of pages, or zeros. A token that is not a source is written to
-// no page.
+// A source (ops/kv_cache_write.h) can be a token, a slot of a page, or zeros. A token that is not a source is not
+// written to any page.
 void gather_keys(int64_t pairs, bool interleaved, int times) {
   constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = Pages::kDim, kRow = kKvHeads * kDim;
   const std::vector<Half> joint = random_halves(kTokens * (kHeads + 2 * kKvHeads) * kDim, 1, 1);
@@ -402,7 +402,7 @@ namespace lazy::kernels {
 namespace {
 
 // Runs a sequence in batches of different sizes, with a block table of minimum width and with a wide one. In the large
-// batch one block processes a tile (by_tile), unless statistics are requested or a unit of keys is on two pages.
+// batch, one block processes a tile (by_tile), unless statistics are requested or a unit of keys is on two pages.
 TEST(Step, DecodeAttention_IsIndependentOfBatchAndCapacity) {
   constexpr int64_t kHeads = 4, kFew = 3, kBias = 70;
   struct Case {

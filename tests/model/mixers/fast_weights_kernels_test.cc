@@ -1,5 +1,5 @@
 // Tests of the fast-weights kernels against the token-by-token recurrences of TTT and of the Titans memory: outputs,
-// states and all gradients. They run on a GPU or with the emulator's kernels.
+// states and all gradients. The kernels run on a GPU or in the CPU emulator.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +28,8 @@ constexpr int64_t kHeads = 2, kDim = 64;
 // The fast implementation and the reference recurrence for the same inputs.
 struct Rule {
   Tensors inputs;
-  // rounded: use the kernels. begin: the tokens before `begin` are processed by a separate call, whose state is
-  // continued.
+  // rounded: use the kernels. begin: a separate call processes the tokens before `begin`, and its state is the initial
+  // state of the second call.
   std::function<Tensors(const Tensors& inputs, bool rounded, int64_t begin)> fast;
   std::function<Tensors(const Tensors& inputs)> definition;
 };
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(, FastWeightsKernels,
                                            Kind{"titans_2_normalized_in_clusters", 2, true, true, 4 * kDim}),
                          [](const auto& info) { return info.param.name; });
 
-// Whole chunks and an incomplete chunk, starting from a state that earlier tokens produced.
+// The input consists of whole chunks and an incomplete chunk, and starts from a state that earlier tokens produced.
 TEST_P(FastWeightsKernels, Kernels_MatchRecurrence) {
   const int64_t chunk = GetParam().chunk();
   expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5), chunk);
@@ -185,7 +185,8 @@ TEST_P(FastWeightsKernels, WholeChunks_MatchRecurrence) {
   expect_precision(rule_of(GetParam(), 2, 2 * GetParam().chunk()), 0);
 }
 
-// More tokens than between two saved states, which are 256 tokens for TTT and 512 for Titans.
+// Returns a number of tokens that exceeds the distance between two saved states, which is 256 tokens for TTT and 512
+// for Titans.
 int64_t two_spans(const Kind& kind) { return kind.memory ? 576 : 320; }
 
 TEST_P(FastWeightsKernels, SeveralSpans_MatchRecurrence) {
@@ -212,14 +213,15 @@ TEST_P(FastWeightsKernels, Results_AreBitwiseReproducible) {
   };
   const Tensors once = all(true), again = all(true), batched = all(false);
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
-  // The results must differ from the batched products, otherwise the kernels were not used.
+  // The results must differ from the results of the batched products; if they were equal, the kernels would not have
+  // been used.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
 }
 
 // The budget allows the activations of no span, of one span, or of all spans to be kept.
 TEST_P(FastWeightsKernels, KeptActivations_GiveBitwiseEqualResults) {
   const Rule rule = rule_of(GetParam(), 1, two_spans(GetParam()));
-  // TTT's kernels themselves divide a text into parts. With one layer they always save what the backward pass needs.
+  // TTT's kernels themselves divide a text into parts. With one layer, they always save what the backward pass needs.
   const bool in_parts = !GetParam().memory && ops::ttt_kernels(ops::test::test_device().type(),
                                                                GetParam().layers == 2 ? GetParam().hidden : 0);
   testing::CountedBudget counted;
@@ -243,7 +245,7 @@ TEST_P(FastWeightsKernels, KeptActivations_GiveBitwiseEqualResults) {
   }
 }
 
-// With clusters, the kernels save 16-bit values instead of the fp32 activations W, S, z, t and x.
+// With clusters, the kernels save 16-bit values in place of the fp32 activations W, S, z, t and x.
 TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
   constexpr int64_t kTokens = 64, kHidden = 4 * kDim;
   const auto* const kernels =
@@ -306,8 +308,8 @@ class MemoryRanges : public ::testing::TestWithParam<Range> {};
 INSTANTIATE_TEST_SUITE_P(
     , MemoryRanges,
     ::testing::Values(
-        // The inner norm divides by the standard deviation of outputs of about 1e-3, and its second derivative divides
-        // by the square.
+        // The inner norm divides by the standard deviation of the outputs, which are about 1e-3, and its second
+        // derivative divides by the square of the standard deviation.
         Range{"outputs_near_zero", [](Tensors& x) { multiply(x[kLast], 1e-3), multiply(x[kSteps], 1e-6); }},
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",

@@ -1,5 +1,6 @@
-// Tests of GraphedStateRunner, which replays the pass over one token with in-place states, against the model's ordinary
-// forward pass. With LAZY_TEST_DEVICE=cuda the pass is captured as a CUDA graph; on a CPU it is called again.
+// Tests GraphedStateRunner, which replays the pass over one token with in-place states, against the ordinary forward
+// pass of the model. With LAZY_TEST_DEVICE=cuda the pass is captured as a CUDA graph; on a CPU it is simply called
+// again.
 #include "model/graphed_state_runner.h"
 
 #include <ATen/ATen.h>
@@ -62,8 +63,8 @@ struct Text {
 
 class GraphedStateRunnerOf : public ::testing::TestWithParam<std::string> {
  protected:
-  // The results must be bitwise equal. Exception: for TTT, the products may sum in a different order if the state has
-  // different strides.
+  // The results must be bitwise equal. Exception: for TTT, the matrix products may sum in a different order if the
+  // state has different strides.
   void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token,
                    at::ScalarType dtype = at::kFloat) const {
     const double most = !GetParam().starts_with("ttt") ? 0 : dtype == at::kFloat ? 1e-3 : 0.05;
@@ -96,7 +97,8 @@ TEST_P(GraphedStateRunnerOf, Tokens_MatchModelForward) {
   }
 }
 
-// Several caches use the same GraphedStateRunner in turn. One of them ends, and a new one starts at the same address.
+// Several caches use the same GraphedStateRunner alternately. One of them ends, and a new cache starts at the same
+// address.
 TEST_P(GraphedStateRunnerOf, InterleavedCaches_MatchModelForward) {
   LanguageModel model = model_of(GetParam());
   GraphedStateRunner steps(model, /*record=*/true);

@@ -65,7 +65,8 @@ class Definition {
     return out;
   }
 
-  // q, k, v (length, heads, dim) -> (length, heads * dim). The prefix, if there is one, is visible to all queries.
+  // Converts q, k, v (length, heads, dim) to (length, heads * dim). The prefix, if there is one, is visible to all
+  // queries.
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                        const at::Tensor& prefix_k, const at::Tensor& prefix_v) const {
     const auto by_head = [](const at::Tensor& x) { return x.transpose(0, 1); };
@@ -113,7 +114,7 @@ class Definition {
     return at::matmul(y, w(at + "o_proj.weight").t());
   }
 
-  // The query, key or value stream of the memory, (length, heads, dim): projection, convolution over time, SiLU.
+  // Returns the query, key or value input of the memory, (length, heads, dim): projection, convolution over time, SiLU.
   at::Tensor stream(const at::Tensor& x, const std::string& name) const {
     const at::Tensor projected = at::matmul(x, w("memory." + name + "_proj.weight").t()),
                      taps = w("memory." + name + "_conv1d.weight").squeeze(1);
@@ -242,7 +243,7 @@ TEST_P(MixerDefinition, Mixer_MatchesDefinition) {
                          : start || name.find("conv1d") != std::string::npos ? 0.5
                                                                              : 0.2;
     p.copy_(at::randn(p.sizes()) * scale + (norm ? 1 : 0));
-    // Long steps overshoot if the outputs are normalized, and then rounding errors grow from chunk to chunk.
+    // Large steps overshoot if the outputs are normalized, and rounding errors then grow from chunk to chunk.
     if (c.mixer.memory_norm && name == "memory.step_proj.bias") p.sub_(5);
   }
   Definition definition(c, *mixer);

@@ -1,5 +1,5 @@
-// End-to-end tests of TTT and Titans models, whose mixers learn while they read: full pass and decoding, packed
-// documents, bf16, saving.
+// End-to-end tests of TTT and Titans models, whose mixers are trained online while they read tokens: full pass and
+// decoding, packed documents, bf16, saving.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ TEST_P(LearningModel, EveryParameter_IsListedAndReceivesGradient) {
   EXPECT_LT(model.loss(ids.slice(1, 0, 40), ids.slice(1, 1)).item<double>(), before.item<double>());
 }
 
-// Compares the gradient of every parameter, in the direction of the whole gradient, with differences of the loss.
+// Compares the gradients of all parameters with finite differences of the loss in the direction of the whole gradient.
 TEST_P(LearningModel, Gradients_MatchFiniteDifferences) {
   const at::Tensor ids = text(2, 24);
   const auto loss = [&] { return model.loss(ids.slice(1, 0, 23), ids.slice(1, 1)); };
@@ -139,7 +139,7 @@ TEST_P(LearningModel, Gradients_MatchFiniteDifferences) {
   }
 }
 
-// The budget allows the activations of none, one, four and all spans between saved states to be kept. On a GPU, sums
+// The budget allows the activations of none, one, four or all spans between saved states to be kept. On a GPU, sums
 // outside of the spans may be computed in any order.
 TEST_P(LearningModel, KeptActivations_GiveSameResults) {
   model.set_compute_dtype(at::kBFloat16);

@@ -36,7 +36,8 @@ Case random_case(Memory memory, int64_t batch, int64_t length, int64_t heads, in
   };
   const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, heads}) + bias); };
   // A LayerNorm divides by the standard deviation of its input, so a normalized memory whose weights have decayed
-  // amplifies rounding errors. Here about 99 % of the weights remain per token, as in models at the start of training.
+  // amplifies rounding errors. In this test about 99 % of the weights remain per token, as in models at the start of
+  // training.
   Case c{.in = {.q = unit(),
                 .k = unit(),
                 .v = normal({batch, length, heads, dim}),
@@ -59,7 +60,7 @@ Tensors flat(const Case& c) {
   return out;
 }
 
-// The inverse of flat(); `like` states whether there is a norm.
+// The inverse of flat(). `like` tells whether the memory has a norm.
 Case unflat(const Tensors& t, const Case& like) {
   const auto weights = t.begin() + 6, norm = weights + static_cast<std::ptrdiff_t>(like.weights.size());
   return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm},
@@ -114,7 +115,7 @@ TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   for (int64_t t = 0; t < 5; ++t) {
     if (t % 2 == 0) base = M;
     const double k = number(c.in.k, t);
-    // The gradient of an error longer than 1 has constant size.
+    // For errors longer than 1, the gradient has constant size.
     const double error = std::clamp(base * k - number(c.in.v, t), -1., 1.);
     S = std::exp(number(c.in.log_momentum, t)) * S - number(c.in.step, t) * 2 * error * k;
     M = std::exp(number(c.in.log_keep, t)) * M + S;
@@ -169,7 +170,7 @@ TEST_P(NeuralMemory, GradientsThroughInnerSteps_MatchReference) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
-// Longer than the number of tokens between two saved states, with packed documents.
+// The text is longer than the number of tokens between two saved states, and the documents are packed.
 TEST_P(NeuralMemory, GradientsAcrossCheckpoints_MatchReference) {
   const Case c = random_case(GetParam(), 1, 275, 1, GetParam().normalized ? 6 : 2);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
@@ -233,9 +234,9 @@ TEST_P(NeuralMemory, ClosedGates_StayFinite) {
   Case c = random_case(GetParam(), 1, 20, 2, GetParam().normalized ? 8 : 4);
   c.in.log_keep = at::full_like(c.in.log_keep, -400);
   c.in.log_momentum = at::full_like(c.in.log_momentum, -400);
-  // The weights consist only of the last token's step, which has rank one. With long steps the gradient with respect to
-  // the last layer's output is orthogonal to that layer's weights, so the first layer's gradient consists of rounding
-  // errors. With short steps LayerNorm's epsilon dominates.
+  // With closed gates, the weights consist only of the last token's step, which has rank one. With large steps, the
+  // gradient with respect to the last layer's output is orthogonal to that layer's weights, so the first layer's
+  // gradient consists of rounding errors. With small steps, LayerNorm's epsilon dominates.
   if (GetParam().normalized) c.in.step = 0.03 * c.in.step;
   for (const auto dtype : {at::kDouble, at::kFloat}) {
     Tensors inputs;
@@ -246,7 +247,8 @@ TEST_P(NeuralMemory, ClosedGates_StayFinite) {
   }
 }
 
-// One key is repeated, with the step size of models. With an unbounded squared error the memory diverges here.
+// One key is repeated, with the step size that models use. With an unbounded squared error, the memory would diverge
+// here.
 TEST_P(NeuralMemory, RepeatedKeys_StayFinite) {
   Case c = random_case(GetParam(), 1, 320, 2, 8);
   c.in.k = c.in.k.narrow(1, 0, 1).expand_as(c.in.k);

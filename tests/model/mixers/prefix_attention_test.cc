@@ -58,7 +58,7 @@ TEST(PrefixAttention, PrefixAttention_MatchesOneSoftmax) {
 }
 
 class PrefixAttentionOf : public ::testing::TestWithParam<int64_t> {};
-// Numbers of tokens: on a GPU, different kernels are used for up to 256 tokens and for more.
+// The parameter is the number of tokens. On a GPU, up to 256 tokens and more than 256 tokens use different kernels.
 INSTANTIATE_TEST_SUITE_P(Tokens, PrefixAttentionOf, ::testing::Values(150, 300));
 
 TEST_P(PrefixAttentionOf, HalfPrecision_IsCloseToDouble) {

@@ -1,5 +1,5 @@
-// Tests of recomputation in the backward pass: all activations, activations that do not fit the budget, and freed
-// results.
+// Tests of recomputation in the backward pass: recomputing all activations, recomputing the activations that do not fit
+// the memory budget, and freeing results.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -70,8 +70,8 @@ TEST(RecomputeBeforeBackward, SharedStorage_IsNotFreed) {
   EXPECT_NE(quiet[1].storage().data(), nullptr);
 }
 
-// Counts the calls of three consecutive functions: each is called once in the forward pass, and once more if it is
-// recomputed.
+// Counts the calls of three consecutive functions. Each function is called once in the forward pass, and again in the
+// backward pass if it is recomputed.
 class ActivationBudgets : public ::testing::Test {
  protected:
   int64_t functions_run() {

@@ -1,4 +1,4 @@
-// Comparisons of the fast form of a recurrence with its definition.
+// Comparisons of the fast implementation of a recurrence with its definition.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline void expect_close(const Tensors& got, const Tensors& want, double toleran
   }
 }
 
-// Gradients of sum(f(leaves) * fixed noise) with respect to every leaf.
+// Returns the gradients of sum(f(leaves) * fixed noise) with respect to every leaf.
 inline Tensors gradients_of(const std::function<Tensors(const Tensors&)>& f, const Tensors& inputs) {
   Tensors leaves;
   for (const at::Tensor& x : inputs) leaves.push_back(x.detach().clone().requires_grad_());
@@ -35,7 +35,7 @@ inline Tensors gradients_of(const std::function<Tensors(const Tensors&)>& f, con
   return torch::autograd::grad({sum}, leaves, {}, {}, false, /*allow_unused=*/false);
 }
 
-// Compares these gradients with central differences in random directions, one direction per input.
+// Compares the gradients of gradients_of() with central differences in random directions, one direction per input.
 inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, const Tensors& inputs) {
   const Tensors gradients = gradients_of(f, inputs);
   const auto value = [&](const Tensors& at) {
@@ -58,8 +58,8 @@ inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, co
 }
 
 // On the test device, the error of `fast` in fp32 (results and gradients, compared with float64) must be at most twice
-// the error of the definition in fp32. With rounded products it must be at most twice the error of the definition with
-// inputs rounded to bf16. The errors are compared for each result and for each gradient.
+// the error of the definition in fp32. With rounded products, it must be at most twice the error of the definition
+// whose inputs are rounded to bf16. The errors are compared separately for each result and for each gradient.
 inline void expect_precision(const std::function<Tensors(const Tensors&, bool rounded)>& fast,
                              const std::function<Tensors(const Tensors&)>& definition, const Tensors& inputs,
                              at::Device device) {

@@ -1,6 +1,6 @@
 // Tests of the recurrence kernels on tensor cores against the loops that define the recurrences: outputs, states and
-// all gradients. They cover lengths around the chunk size of 64, many widths of keys and values, groups of heads,
-// packed documents and initial states. They run on a GPU or with the emulator's kernels.
+// all gradients. They cover lengths around the chunk size of 64, many sizes of keys and values, groups of heads, packed
+// documents and initial states. The kernels run on a GPU or in the CPU emulator.
 //
 // The limit: the distance from float64 is at most twice the distance of the loop in fp32 whose inputs and results are
 // rounded to bf16, plus one rounding.
@@ -86,8 +86,8 @@ void expect_as_good_as_plain(const Case& c, const Inputs& exact,
   for (size_t n = 0; n < truth.tensors.size(); ++n) {
     const at::Tensor& exactly = truth.tensors[n];
     const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exactly).norm().item<double>(); };
-    // Tensors with few elements may be exact in the second reference by chance. The decay of a first token has no
-    // gradient except rounding errors.
+    // The second reference may be exact by chance for tensors with few elements. The decay of the first token has no
+    // gradient except for rounding errors.
     const double rounding = (exactly.numel() < 8 ? 0x1p-6 : 0x1p-8) * exactly.norm().item<double>() +
                             2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
     const double limit = 2 * far(second.tensors[n].to(at::kBFloat16)) + rounding;

@@ -90,7 +90,7 @@ TEST(Recurrence, Chunks_MatchLoop) {
   }
 }
 
-// Long enough for several spans, which are computed sequentially.
+// The sequence is long enough for several spans, which are computed sequentially.
 TEST(Recurrence, SeveralSpans_MatchLoop) {
   for (Case c : cases(3000, 3)) {
     if (c.decay != Decay::tokens) continue;
@@ -181,7 +181,7 @@ TEST(Recurrence, Gradients_MatchLoop) {
   }
 }
 
-// Central differences in a random direction, which are independent of the loop's autograd.
+// Compares the gradients with central differences in a random direction, which are independent of the loop's autograd.
 TEST(Recurrence, Gradients_MatchFiniteDifferences) {
   for (const Case& c : cases(kChunk + 3)) {
     Inputs in = c.inputs(37);
@@ -232,8 +232,8 @@ TEST(Recurrence, LowPrecision_IsWithinTwiceReferenceError) {
   }
 }
 
-// Decays near 1, near 0, and alternating between both, over a length at which the exponential of a separate sum would
-// overflow.
+// The decays of the three heads are near 1, near 0, and alternate between near 1 and 0. At this length, the exponential
+// of a separate sum of log decays would overflow.
 TEST(Recurrence, LongDecays_StayFinite) {
   constexpr int64_t kLength = 100000;
   for (const bool delta : {false, true}) {

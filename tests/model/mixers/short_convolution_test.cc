@@ -92,7 +92,7 @@ TEST(ShortConvolution, SingleTokens_MatchWholeSequence) {
         in.x = x.narrow(1, t, 1);
         in.state = now.state;
         now = short_convolution(in);
-        // On a CPU, exp gives different roundings in the remainder of a vector loop.
+        // On a CPU, exp rounds differently in the remainder of a vector loop.
         const double most = in.x.is_cuda() ? 0 : type == at::kFloat ? 1e-5 : 0x1p-5;
         EXPECT_LE(distance(now.out, whole.out.narrow(1, t, 1)), most) << type << ", token " << t;
       }

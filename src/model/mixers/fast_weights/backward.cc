@@ -38,8 +38,8 @@ class Backward {
   }
 
  private:
-  // Backward pass through the outputs, for all chunks at once. Computes the gradients with respect to q, the weights at
-  // the start of each chunk, and the chunk's steps.
+  // Backpropagates through the outputs, for all chunks together. Computes the gradients with respect to q, to the
+  // weights at the start of each chunk, and to the steps of the chunk.
   void through_reading(const at::Tensor& d_out) {
     const Gelu act = gelu_of(spec_);
     at::Tensor d_y = d_out;
@@ -53,9 +53,9 @@ class Backward {
       add(d_.read_steps, overlap.mul_(d_steps));
       d_u_[n] = product(transposed(d_overlap), a);
       at::Tensor d_a = product(d_overlap, c_.u[n]);
-      // Gradient with respect to M, where M is W or S; M enters the weights of each token with the factor `share`.
+      // Gradient with respect to M, which is W or S. M enters the weights at each token with the factor `share`.
       const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
-        if (a.size(-1) < d_y.size(-1)) {  // apply the per-token factors on the narrower side
+        if (a.size(-1) < d_y.size(-1)) {  // apply the per-token factors to the tensor with fewer columns
           const at::Tensor back = product(d_y, transposed(M));
           add(d_share, row_dot(back, a));
           d_a.addcmul_(back, share);
@@ -79,7 +79,7 @@ class Backward {
     d_.q = d_y;
   }
 
-  // Computes the tensors that depend only on one chunk, for all chunks at once.
+  // Computes the tensors that depend only on one chunk, in one operation for all chunks.
   void prepare() {
     const Gelu act = gelu_of(spec_);
     for (size_t n = 0; n <= last_; ++n) {
@@ -131,8 +131,8 @@ class Backward {
     }
   }
 
-  // True if the gradient of a layer's steps is computed from the layer's inputs, for all chunks at once at the end.
-  // This is the case for the first layer if its inputs are narrower than its outputs.
+  // True if the gradient of a layer's steps is computed from the layer's inputs, in one operation for all chunks at the
+  // end. This is the case for the first layer if its inputs have fewer columns than its outputs.
   bool from_inputs(size_t n) const { return n == 0 && !spec_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
 
   // Backpropagates through the weight update of one layer.
@@ -140,7 +140,8 @@ class Backward {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     const at::Tensor u = at_chunk(c_.u[n]);
     at::Tensor d_g = at_chunk(d_g_[n]);
-    // Gradient with respect to M, from which the steps of the chunk are subtracted with the factors `share`.
+    // Gradient with respect to M (W or S). The update of the chunk subtracts the steps, multiplied by the factors
+    // `share`, from M.
     const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped,
                              const Tensors& by) {
       if (from_inputs(n)) {
@@ -172,8 +173,8 @@ class Backward {
 
   // Calls use(first, count, gradients) for ranges of chunks, where `gradients` are the gradients with respect to the
   // states after the chunks `first`, ..., `first + count - 1`. `all` contains the gradients with respect to the state
-  // before each chunk, which is the state after the preceding chunk. at_the_end[n] contains the gradient with respect
-  // to the state after the last chunk.
+  // before each chunk, which is equal to the state after the preceding chunk. at_the_end[n] contains the gradient with
+  // respect to the state after the last chunk.
   template <typename Use>
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);
@@ -181,8 +182,8 @@ class Backward {
     if (spec_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
-  // Computes the first layer's gradient with respect to k and, if from_inputs(0), with respect to the factors of its
-  // steps. part(x) selects the chunks whose final states have the gradients `left`.
+  // Computes the first layer's gradient with respect to k and, if from_inputs(0) is true, with respect to the factors
+  // of its steps. part(x) selects the chunks to which the gradients `left` of final states belong.
   template <typename Part>
   void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
                      const at::Tensor& stepped) {
@@ -195,7 +196,7 @@ class Backward {
     part(d_.k).addcmul_(back, part(share), -1);
   }
 
-  // Computes the remaining gradients for all chunks at once.
+  // Computes the remaining gradients, in one operation for all chunks.
   void finish() {
     d_.k = d_u_[0];
     accumulate(d_.k, d_z_[0], transposed(c_.W[0]));
@@ -242,8 +243,9 @@ class Backward {
   const int64_t updates_;  // number of chunks whose updated state is used
   FastWeights d_;
   Tensors W_, b_, S_;
-  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // complete after their chunk has been processed
-  Tensors by_W_, by_S_;  // u times the gradients with respect to the weights and the momentum after the chunk
+  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // the entries of a chunk are complete after through_chunk
+  // The chunk's inputs u, multiplied by the gradients with respect to the weights and the momentum after the chunk.
+  Tensors by_W_, by_S_;
   Tensors d_z_, slope_, bend_, stepped_, momentum_stepped_;
   std::optional<InnerNormBackward> norm_;
 };

@@ -1,6 +1,6 @@
-// Fast weights: per-head weights that take a gradient step at every token, computed in a chunkwise parallel form. Used
-// by TTT (arXiv 2407.04620) and Titans (arXiv 2501.00663). Only the state between chunks is sequential; all other work
-// is batched over chunks, sequences and heads.
+// Fast weights: weights of a small model per head that take a gradient step at every token, computed in a chunkwise
+// parallel form. TTT (arXiv 2407.04620) and Titans (arXiv 2501.00663) use them. Only the state between chunks is
+// sequential; all other work is batched over chunks, sequences and heads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -9,17 +9,19 @@
 
 namespace lazy {
 
-// Dimensions: C chunks, N sequences times heads, T tokens per chunk. The model of each head is M(x) = act(... act(x W_1
-// + b_1) ...) W_n + b_n. Without norm_weight, its loss is |M(k) - target|^2, whose gradient is bounded for long errors
-// (see error_gradient in inner_loss.h). With norm_weight, its loss is 1/2 |LayerNorm(M(k)) - target|^2. Below, G_s is
-// the gradient at token s with respect to the weights W at the start of the chunk.
+// Inputs of the fast weights. Dimensions: C chunks, N sequences times heads, T tokens per chunk. The model of each head
+// is M(x) = act(... act(x W_1 + b_1) ...) W_n + b_n. Without norm_weight, its loss is |M(k) - target|^2, but with a
+// bounded gradient for errors longer than sqrt(dim) (see error_gradient in inner_loss.h). With norm_weight, its loss is
+// 1/2 |LayerNorm(M(k)) - target|^2. In the formulas in this struct, G_s is the gradient at token s with respect to the
+// weights W at the start of the chunk.
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: no norm
   // The weights at token t are read_keep_t W + read_carry_t S - sum_{s <= t} read_steps_ts G_s.
-  at::Tensor read_steps;             // (C, N, T, T), lower triangular
-  at::Tensor read_keep, read_carry;  // (C, N, T, 1); undefined: read_keep 1 and no momentum S
-  // The state at the start of the next chunk: W becomes keep W + carry S - sum_s steps_s G_s, and S becomes
+  // (C, N, T, T) for C chunks, N sequences times heads and T tokens per chunk; lower triangular.
+  at::Tensor read_steps;
+  at::Tensor read_keep, read_carry;  // (C, N, T, 1); if undefined, read_keep is 1 and S is not used
+  // The state at the start of the next chunk: W is replaced by keep W + carry S - sum_s steps_s G_s, and S by
   // momentum_keep S - sum_s momentum_steps_s G_s.
   at::Tensor steps, momentum_steps;       // (C, N, T, 1)
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
@@ -32,7 +34,7 @@ struct FastWeights {
 
 constexpr double kInnerNormEps = 1e-6;
 
-// The outputs M_t(q_t) of all tokens, (C, N, T, dim). With last_state, also W, b and S after the last chunk.
+// The outputs M_t(q_t) of all tokens, (C, N, T, dim), and, if last_state is true, also W, b and S after the last chunk.
 // Differentiable once with respect to all inputs. S and all coefficients except the steps must be either all defined or
 // all undefined. b and S cannot be combined.
 struct FastWeightsResult {
@@ -45,7 +47,7 @@ FastWeightsResult run_fast_weights(const FastWeights& in);
 
 namespace lazy::fast_weights {
 
-// to_chunks: (batch, heads, chunks * T, ...) -> (chunks, batch * heads, T, ...), contiguous. from_chunks is the
+// to_chunks converts (batch, heads, chunks * T, ...) to (chunks, batch * heads, T, ...), contiguous. from_chunks is the
 // inverse.
 at::Tensor to_chunks(const at::Tensor& x, int64_t chunks);
 at::Tensor from_chunks(const at::Tensor& x, int64_t batch);

@@ -24,14 +24,14 @@ struct Steps {
   FastWeightsResult& after;
 
   size_t last() const { return spec.layers - 1; }
-  // The tensor for the n-th layer's state after a chunk: the entry of the next chunk in `all`, or a new tensor in
-  // `after_all` for the last chunk.
+  // Returns the tensor for the state of layer n after a chunk. This is the entry of the next chunk in `all`, or a new
+  // tensor in `after_all` after the last chunk.
   static at::Tensor next(const at::Tensor& all, std::vector<at::Tensor>& after_all, size_t n, int64_t chunk) {
     if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
     return after_all[n] = at::empty(all.sizes().slice(1), all.options());
   }
 
-  // Computes the inner gradients of the chunk's tokens at the weights at the start of the chunk.
+  // Computes the inner gradients of the chunk's tokens, evaluated at the weights at the start of the chunk.
   void gradients(int64_t chunk) const {
     const Gelu act = gelu_of(spec);
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
@@ -70,7 +70,8 @@ struct Steps {
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
       }
-      // to -= u^T (rows g). `rows` is a factor per token. It is applied to u or to g, whichever has fewer columns.
+      // Computes to -= u^T (rows g). `rows` is a factor per token, which is applied to the tensor with fewer columns, u
+      // or g.
       const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
         const bool at_input = u.size(-1) < g.size(-1);
         to.baddbmm_(transposed(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
@@ -84,12 +85,13 @@ struct Steps {
     }
   }
 
-  // Computes the outputs for q, for all chunks at once.
+  // Computes the outputs for q, in one operation for all chunks.
   at::Tensor read() const {
     const Gelu act = gelu_of(spec);
     at::Tensor a = in.q, y;
     for (size_t n = 0; n <= last(); ++n) {
-      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {  // apply the per-token factors on the narrower side
+      // Apply the per-token factors to the tensor with fewer columns.
+      if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {
         y = product(a * in.read_keep, c.W[n]);
         accumulate(y, a * in.read_carry, c.S[n]);
       } else {
@@ -131,7 +133,7 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   const auto* const kernels = kernels_for(in, spec);
-  // The kernels read W and S of the first chunk from the inputs, so these are not copied.
+  // The kernels read W and S of the first chunk from the inputs, so W and S are not copied.
   const auto chunks_from = [&](const at::Tensor& start, bool in_place) {
     const at::Tensor all = at::empty({C, start.size(0), start.size(1), start.size(2)}, start.options());
     if (!in_place) all.select(0, 0).copy_(start);

@@ -47,7 +47,8 @@ at::Tensor Gelu::second(const at::Tensor& z) const {
 
 namespace {
 
-// The input gradient of LayerNorm, rstd (x - mean(x) - n mean(x n)), with n = (z - mean) rstd and the gradient x.
+// The gradient of LayerNorm with respect to its input z: rstd (x - mean(x) - n mean(x n)) with n = (z - mean) rstd,
+// where x is the gradient with respect to n.
 at::Tensor through(const at::Tensor& x, const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd) {
   return std::get<0>(at::native_layer_norm_backward(x, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
 }
@@ -81,7 +82,8 @@ at::Tensor InnerNormBackward::by_z(int64_t chunk, const at::Tensor& d, const at:
   // The gradient with respect to n, which affects G through h and through the projection onto n.
   at::Tensor d_n = d_h * square_;
   d_n.addcmul_(d, at_chunk(projection_), -1).addcmul_(at_chunk(h_), row_mean(d * n).mul_(rstd), -1);
-  // The gradient with respect to rstd, which is a factor of G: d rstd / d z = -rstd^2 n / dim.
+  // The gradient with respect to rstd, which is a factor of G. The derivative of rstd is d rstd / d z = -rstd^2 n /
+  // dim.
   return through(d_n, z, mean, rstd).addcmul_(n, row_mean(d * G).mul_(rstd), -1);
 }
 
@@ -95,7 +97,7 @@ namespace {
 
 at::Tensor square_of(const at::Tensor& e) { return e.square().sum(-1, /*keepdim=*/true); }
 
-// Returns min(1, sqrt(dim) / |e|) for square = |e|^2.
+// Returns min(1, sqrt(dim) / |e|), where square = |e|^2.
 at::Tensor share(const at::Tensor& square, int64_t dim) { return square.clamp_min(dim).reciprocal().mul(dim).sqrt(); }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace lazy::fast_weights {
 
 struct Gelu {
-  bool tanh;  // tanh approximation
+  bool tanh;  // true: tanh approximation of GELU; false: exact GELU
 
   at::Tensor operator()(const at::Tensor& z) const;
   at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * act'(z), where act is GELU
@@ -16,20 +16,20 @@ struct Gelu {
 };
 
 // The gradient G of 1/2 |LayerNorm(z) - target|^2 for rows z (..., dim). With n = (z - mean) rstd, miss = weight n +
-// bias - target and h = miss weight, it is G = rstd (h - mean(h) - n mean(h n)).
+// bias - target and h = miss weight, the gradient is G = rstd (h - mean(h) - n mean(h n)).
 struct InnerNorm {
   at::Tensor weight;
-  at::Tensor scaled(const at::Tensor& z) const;                              // weight n
+  at::Tensor scaled(const at::Tensor& z) const;                              // returns weight * n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 
-// Backward pass of InnerNorm: the gradients of sum(d * G), computed one chunk at a time. All tensors are (chunks, N, T,
-// ...).
+// Backward pass of InnerNorm: the gradients of sum(d * G), computed one chunk at a time. All tensors have the shape
+// (chunks, N, T, ...).
 class InnerNormBackward {
  public:
   InnerNormBackward(const at::Tensor& weight, const at::Tensor& z, const at::Tensor& offset);
   at::Tensor by_z(int64_t chunk, const at::Tensor& d, const at::Tensor& G);
-  // The following functions are valid after by_z has processed every chunk.
+  // The following functions may be called only after by_z has processed every chunk.
   at::Tensor by_target() const { return d_h_ * weight_.neg(); }
   at::Tensor by_weight() const;  // (N, 1, dim)
   at::Tensor by_bias() const;
@@ -40,10 +40,10 @@ class InnerNormBackward {
   at::Tensor d_h_;
 };
 
-// 2 e min(1, sqrt(dim) / |e|) for rows e (..., dim): the gradient of |e|^2, clipped for errors longer than sqrt(dim).
-// Differentiable.
+// Returns 2 e min(1, sqrt(dim) / |e|) for rows e (..., dim). This is the gradient of |e|^2, clipped for errors longer
+// than sqrt(dim). Differentiable.
 at::Tensor error_gradient(const at::Tensor& e);
-// The gradient of sum(d * error_gradient(e)) with respect to e.
+// Returns the gradient of sum(d * error_gradient(e)) with respect to e.
 at::Tensor error_gradient_backward(const at::Tensor& e, const at::Tensor& d);
 
 }  // namespace lazy::fast_weights

@@ -9,7 +9,7 @@
 
 namespace lazy::fast_weights {
 
-// States which optional tensors are defined. The autograd node's flat list contains only defined tensors.
+// Tells which optional tensors are defined. The flat list of the autograd node contains only defined tensors.
 struct TensorSpec {
   size_t layers;
   bool norm, bias, momentum, tanh, rounded, last_state;
@@ -19,7 +19,7 @@ TensorSpec spec_of(const FastWeights& in);
 // Pointers to the defined tensors of `in`, in the order of flatten().
 std::vector<at::Tensor*> tensor_slots(FastWeights& in, const TensorSpec& spec);
 std::vector<at::Tensor> flatten(const FastWeights& in);
-// Reads the first entries of `list`.
+// Inverse of flatten(): reads the first entries of `list`.
 FastWeights unflatten(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
 inline at::Tensor transposed(const at::Tensor& x) { return x.transpose(-1, -2); }
@@ -40,14 +40,14 @@ inline void accumulate(const at::Tensor& y, const at::Tensor& a, const at::Tenso
   rows.baddbmm_(batch(a), batch(b), beta, alpha);
 }
 
-// Sum of a b over the columns -> (..., rows, 1).
+// Returns the sum of a * b over the columns, with shape (..., rows, 1).
 inline at::Tensor row_dot(const at::Tensor& a, const at::Tensor& b) { return (a * b).sum(-1, /*keepdim=*/true); }
-// Sum of a b over rows and columns -> (..., 1, 1).
+// Returns the sum of a * b over rows and columns, with shape (..., 1, 1).
 inline at::Tensor block_dot(const at::Tensor& a, const at::Tensor& b) {
   return (a * b).sum(at::IntArrayRef{-2, -1}, /*keepdim=*/true);
 }
 
-// RAII guard: fp32 products on a GPU may use TF32.
+// RAII guard that allows TF32 for fp32 products on a GPU.
 class RoundedProducts {
  public:
   explicit RoundedProducts(bool rounded) : set_(rounded && !at::globalContext().allowTF32CuBLAS()) {
@@ -65,7 +65,7 @@ class RoundedProducts {
 
 // Activations of all chunks, (C, N, ...), one entry per layer.
 struct SavedActivations {
-  std::vector<at::Tensor> W, b, S;  // at the start of each chunk
+  std::vector<at::Tensor> W, b, S;  // the state at the start of each chunk
   std::vector<at::Tensor> u, g;     // input of each layer for k, and loss gradient with respect to the layer's output
   std::vector<at::Tensor> z;     // output of each layer for k; for the last layer without a norm: the prediction error
   std::vector<at::Tensor> t, x;  // loss gradient at the activation, and layer output for q; not for the last layer
@@ -76,14 +76,14 @@ struct SavedActivations {
 std::vector<at::Tensor> flatten(const SavedActivations& activations);
 SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
-// for_backward: fill `activations` for the backward pass.
+// for_backward: whether to fill `activations` for the backward pass.
 FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& activations,
                           bool for_backward);
 
 inline Gelu gelu_of(const TensorSpec& spec) { return {.tanh = spec.tanh}; }
 
-// Returns the gradients with respect to all tensors of `in` as a FastWeights. d: the gradients of the results, all of
-// which are defined.
+// Returns the gradients with respect to all tensors of `in` as a FastWeights. `d` contains the gradients of the
+// results, all of which must be defined.
 FastWeights backward(const FastWeights& in, const TensorSpec& spec, const SavedActivations& activations,
                      const FastWeightsResult& d);
 

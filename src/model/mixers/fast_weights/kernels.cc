@@ -33,8 +33,8 @@ class FastWeightsCall {
   }
 
   ops::FastWeightsLayer& layer(const TensorSpec& spec, size_t n) { return n + 1 == spec.layers ? p.last : p.first; }
-  // Returns a pointer to the data of t, or to a copy if t is not contiguous or not 16-byte aligned. cp.async requires
-  // this alignment, which a view inside another tensor may not have.
+  // Returns a pointer to the data of t, or to a copy if t is not contiguous or not aligned to 16 bytes. The kernels
+  // load with cp.async, which requires this alignment; a view inside a larger tensor may not have it.
   const float* read(const at::Tensor& t) {
     if (!t.defined()) return nullptr;
     kept_.push_back(t.contiguous());

@@ -9,10 +9,11 @@ namespace lazy::fast_weights {
 // the kernels compute in TF32.
 const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSpec& spec);
 
-// Bytes that the kernels save for the backward pass per chunk and sequence; see FastWeightsKernels::kept_bytes.
+// Number of bytes that the kernels save for the backward pass per chunk and sequence; see
+// FastWeightsKernels::kept_bytes.
 int64_t bytes_kept(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec);
-// Same results as forward() and backward(). The caller must have allocated the activations and copied b into the first
-// chunk.
+// Same results as forward() and backward(). Before the call, the caller must have allocated the activations and copied
+// b into the first chunk.
 FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
                               SavedActivations& activations, bool for_backward);
 FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,

@@ -11,8 +11,8 @@
 namespace lazy::recurrence {
 namespace {
 
-// Number of tokens processed at once: on a GPU enough to use all multiprocessors while the matrices fit in memory, on a
-// CPU few enough to fit in the caches.
+// Number of tokens that are processed in one operation. On a GPU, it is large enough to use all multiprocessors and
+// small enough for the matrices to fit in memory. On a CPU, it is small enough for the data to fit in the caches.
 int64_t tokens_at_once(const at::Tensor& x) { return x.is_cpu() ? 256 : 8192; }
 
 // Splits (B, N C, H, D) into chunks: (N, B, H, C, D).
@@ -21,7 +21,7 @@ at::Tensor split(const at::Tensor& x, int64_t C, at::ScalarType type) {
   return x.to(type).view({B, N, C, x.size(2), x.size(3)}).permute({1, 0, 3, 2, 4}).contiguous();
 }
 
-// The document index of each token, and of the token before the first one.
+// The document index of each token, and of the token that precedes the first token.
 struct Documents {
   at::Tensor tokens;  // (N C); undefined: all tokens belong to one document
   at::Tensor before;  // (1)
@@ -29,7 +29,7 @@ struct Documents {
 
 ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents, int64_t N, int64_t H, int64_t C,
                          const at::TensorOptions& options) {
-  // Computed in fp64: differences between sums over a chunk's log decays are too inexact in fp32.
+  // The sums are computed in fp64, because fp32 is too inexact for differences between sums over a chunk's log decays.
   at::Tensor a_NBHC = at::zeros({1, 1, 1, C}, options.dtype(at::kDouble));
   if (log_decay.defined() && log_decay.dim() == 1) {
     a_NBHC = log_decay.to(at::kDouble).view({1, 1, -1, 1}).expand({1, 1, -1, C});
@@ -60,7 +60,7 @@ struct SavedInput {
   enum { q, k, v, state, log_decay, beta };
 };
 
-// `in` contains the tensors in the order of Slot, for whole chunks.
+// `in` contains the tensors in the order of Slot. The tokens must be whole chunks.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
   const at::Tensor& v = in[SavedInput::v];
@@ -78,7 +78,7 @@ std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Do
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
 
-// The lengths of the spans that are computed one after the other: spans of many whole chunks, then the incomplete last
+// The lengths of the spans that are computed in succession: spans of many whole chunks, followed by the incomplete last
 // chunk.
 std::vector<int64_t> pieces(int64_t tokens, int64_t batch, int64_t length, int64_t chunk) {
   const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, batch * chunk)) * chunk;

@@ -9,7 +9,7 @@
 namespace lazy::recurrence {
 
 // Decay factors in the dtype of the state: exponentials of sums of log decays, which are at most 0. Factors between
-// different documents are zero. Dimensions N and B are 1 if the factors do not depend on them.
+// tokens of different documents are zero. Dimensions N and B are 1 if the factors do not depend on them.
 struct ChunkDecays {
   at::Tensor pairs;   // (N, B, H, C, C): decay from the column's token to the row's token; 0 above the diagonal
   at::Tensor reads;   // (N, B, H, C, 1): decay of the state before the chunk, at each token
@@ -26,7 +26,7 @@ struct Chunks {
   ChunkDecays decays;
 };
 
-// The outputs of whole chunks, (N, B, H, C, V), and the state after the last chunk.
+// The outputs of whole chunks (N, B, H, C, V) and the state after the last chunk.
 struct ChunkOutputs {
   at::Tensor out, state;
 };

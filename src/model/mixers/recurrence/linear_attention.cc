@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kDecay = "decaying recurrence";
 
-// R = H / G heads share queries and keys. The values of these heads are concatenated to (.., G, C, R V), so that one
-// matrix product computes all of them.
+// R = H / G heads share their queries and keys. The values of these heads are concatenated to (.., G, C, R V), so that
+// one matrix product computes the outputs of all R heads.
 ChunkOutputs decay_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4);
   const int64_t G = c.k.size(2), K = c.k.size(4), R = H / G;
@@ -84,15 +84,17 @@ void check_delta_rule(const Inputs& in) {
 }
 
 // Each token adds k u^T to the state, where u = beta (v - the value that the state returns for k). The u of a token
-// depends on the u of the chunk's earlier tokens through a unit lower triangular system, whose inverse is T.
+// depends on the u of the earlier tokens in the chunk through a unit lower triangular system; T is the inverse of this
+// system.
 ChunkOutputs delta_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4), K = c.k.size(4);
   const at::Tensor k_beta = c.k * c.beta, k_t = c.k.transpose(3, 4);
-  const at::Tensor system = at::matmul(k_beta, k_t) * c.decays.pairs;  // the diagonal is treated as 1
+  const at::Tensor system = at::matmul(k_beta, k_t) * c.decays.pairs;  // only the part below the diagonal is used
   const at::Tensor identity = at::eye(C, c.k.options()).expand({N, B, H, C, C});
   const at::Tensor T =
       at::linalg_solve_triangular(system, identity, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-  const auto u_alone = at::matmul(T, c.v * c.beta).view({N, B * H, C, V}).unbind();  // u for a zero initial state
+  // The u that results from an initial state of zero.
+  const auto u_alone = at::matmul(T, c.v * c.beta).view({N, B * H, C, V}).unbind();
   const auto held = at::matmul(T, k_beta * c.decays.reads).view({N, B * H, C, K}).unbind();
   const auto k_faded = (c.k * c.decays.writes).view({N, B * H, C, K}).transpose(2, 3).unbind();
   const auto keeps = c.decays.keeps.expand({N, B, H, 1, 1}).reshape({N, B * H, 1, 1}).unbind();

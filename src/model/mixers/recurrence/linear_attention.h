@@ -7,15 +7,15 @@ namespace lazy::recurrence {
 
 Outputs decay_loop(const Inputs& in);
 Outputs decay_chunks(const Inputs& in, int64_t chunk);
-// Selects the faster implementation: the loop for a single token, otherwise chunks.
+// Computes the decaying recurrence with the faster implementation: the loop for a single token, otherwise chunks.
 Outputs decay(const Inputs& in, int64_t chunk);
 
-// The delta rule. The state stays bounded if keys have a norm of at most 1 and beta is in [0, 1]. Requires as many key
-// heads as value heads (G = H).
+// The delta rule, computed by a loop over tokens. The state stays bounded if keys have a norm of at most 1 and beta is
+// in [0, 1]. Requires as many key heads as value heads (G = H).
 Outputs delta_rule_loop(const Inputs& in);
-// Solves one triangular system per chunk (Yang et al. 2024, arXiv 2406.06484 and 2412.06464).
+// The delta rule in chunks. Solves one triangular system per chunk (Yang et al. 2024, arXiv 2406.06484 and 2412.06464).
 Outputs delta_rule_chunks(const Inputs& in, int64_t chunk);
-// Selects the faster implementation: the loop for a single token, otherwise chunks.
+// The delta rule with the faster implementation: the loop for a single token, otherwise chunks.
 Outputs delta_rule(const Inputs& in, int64_t chunk);
 
 }  // namespace lazy::recurrence

@@ -1,7 +1,7 @@
 // Common inputs and outputs of the linear recurrences. The state is a matrix: each token's key and value are written to
-// it, a decay shrinks it, and queries read it. Each recurrence has a loop over tokens, which is its definition, and a
-// chunkwise form for training. Dimensions: B batch, L length, H heads, G groups of heads, K key_dim, V value_dim, N
-// chunks, C tokens per chunk.
+// it, a decay shrinks it, and queries read it. Each recurrence has two implementations: a loop over tokens, which is
+// its definition, and a chunkwise form for training. Dimensions: B batch, L length, H heads, G groups of heads, K
+// key_dim, V value_dim, N chunks, C tokens per chunk.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -14,7 +14,7 @@ namespace lazy::recurrence {
 struct Inputs {
   at::Tensor q, k;  // (B, L, G, K); G divides H: the neighboring H / G heads share a query and a key
   at::Tensor v;     // (B, L, H, V), in the dtype of q
-  // fp32 (float64 for float64 inputs), at most 0: (B, L, H), or (H) if constant over time; undefined: no decay.
+  // fp32 (float64 for float64 inputs), at most 0. Shape (B, L, H), or (H) if constant over time. Undefined: no decay.
   at::Tensor log_decay;
   at::Tensor beta;           // (B, L, H): write strength of each token; undefined: 1. Required by the delta rule
   at::Tensor skip;           // (H): skip v is added to the output of the decaying recurrence; undefined: 0
@@ -37,18 +37,18 @@ void check(const char* operation, const Inputs& in);
 // Returns the index of each token's document, counted from 1: (length) in the dtype of cu_seqlens, on `device`.
 at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device device);
 
-// The dtype of the state and of the arithmetic, for values v.
+// Returns the dtype of the state and of the arithmetic if the values are v.
 at::ScalarType state_type(const at::Tensor& v);
 
-// One token of every head, in the dtype of the state. log_decay and beta (B, H) are undefined if the recurrence has
-// none.
+// One token of every head, in the dtype of the state. log_decay and beta (B, H) are undefined if the recurrence does
+// not use them.
 struct Token {
   at::Tensor q, k;  // (B, H, K)
   at::Tensor v;     // (B, H, V)
   at::Tensor log_decay, beta;
 };
 
-// Returns the output of the token, (B, H, V). Replaces `state` (B, H, K, V) and does not modify it in place.
+// Computes one token: returns its output (B, H, V) and replaces `state` (B, H, K, V), which is not modified in place.
 using Step = std::function<at::Tensor(const Token& token, at::Tensor& state)>;
 
 Outputs loop(const char* operation, const Inputs& in, const Step& step);

@@ -82,8 +82,8 @@ struct HeadProducts {
 };
 
 // Combines the outputs of the window and of the prefix, each weighted with its share of one softmax. The gradient of a
-// score is weight (d_out . (value - out)), where `out` is the combined output. Attention kernels compute it for the
-// window if they receive the combined out and log-sum-exp.
+// score is weight (d_out . (value - out)), where `out` is the combined output. Given the combined `out` and
+// log-sum-exp, an attention kernel computes this gradient for the keys of the window.
 struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& prefix_q, const at::Tensor& prefix_k, const at::Tensor& prefix_v,
@@ -132,7 +132,8 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
   }
 
  private:
-  // Gradients of q, k and v through the keys of the window; empty if no kernel supports the inputs.
+  // Returns the gradients of q, k and v that come from the keys of the window, or an empty list if no kernel supports
+  // the inputs.
   static variable_list of_window(const variable_list& saved, const at::Tensor& d_out, int64_t window,
                                  bool deterministic) {
     const auto kernel = d_out.is_cuda() ? ops::cuda_library().softmax_part_backward : nullptr;
@@ -146,10 +147,10 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     return kernel(arguments, d_out, saved[8], saved[9], g) ? variable_list{g.q, g.k, g.v} : variable_list{};
   }
 
-  // Gradients of q, k and v from the backward pass of ordinary attention. It computes the gradients of a softmax over
-  // the window only, which lack the gradient d_lse of the window's log-sum-exp. With the softmax weights p of the
-  // window, d lse_i / d q_i = scale sum_j p_ij k_j is attention with the keys as values, and d lse_i / d k_j = scale
-  // p_ij q_i is summed over i like the gradient of a value.
+  // Returns the gradients of q, k and v from the backward pass of ordinary attention. This pass computes the gradients
+  // of a softmax over the window only, which lack the contribution of d_lse, the gradient of the window's log-sum-exp.
+  // With the softmax weights p of the window, d lse_i / d q_i = scale sum_j p_ij k_j, which is attention with the keys
+  // as values. d lse_i / d k_j = scale p_ij q_i is summed over i like the gradient of a value.
   static variable_list of_window_alone(const variable_list& saved, const at::Tensor& d_out, const at::Tensor& d_scores,
                                        int64_t window, bool deterministic) {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
@@ -175,7 +176,7 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     return {d_q, d_k, d_v};
   }
 
-  static at::Tensor by_token(const at::Tensor& lse) {  // (..., tokens, heads, 1)
+  static at::Tensor by_token(const at::Tensor& lse) {  // converts lse to the shape (..., tokens, heads, 1)
     return lse.transpose(-1, -2).unsqueeze(-1);
   }
   static ops::AttentionOptions options(const at::Tensor& cu_q, const at::Tensor& cu_k, int64_t window) {

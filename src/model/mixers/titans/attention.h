@@ -27,13 +27,13 @@ struct WithPersistent {
   at::Tensor text(const at::Tensor& y) const;  // removes the persistent tokens from y (batch, tokens, ...)
 };
 
-// x (batch, length, hidden_size), persistent (tokens, hidden_size).
+// Prepends the persistent tokens to each document. x (batch, length, hidden_size), persistent (tokens, hidden_size).
 WithPersistent with_persistent(const at::Tensor& x, const at::Tensor& persistent, const ForwardOptions& options);
 
 // Attention with one softmax over the keys of a prefix and the keys of the window. q, k, v have the shapes of
-// ops::attention, batched or packed (with options.cu_seqlens_q); options must select causal softmax. prefix_q has the
-// shape of q and contains the queries for the prefix; prefix_k and prefix_v are (prefix, heads, head_dim). The scores
-// of the prefix are materialized, because it is short. Differentiable with respect to all six tensors.
+// ops::attention, batched or packed (with options.cu_seqlens_q). The options must select causal softmax. prefix_q has
+// the shape of q and contains the queries for the prefix; prefix_k and prefix_v are (prefix, heads, head_dim). The
+// scores of the prefix are materialized, because the prefix is short. Differentiable with respect to all six tensors.
 at::Tensor prefix_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                             const at::Tensor& prefix_k, const at::Tensor& prefix_v,
                             const ops::AttentionOptions& options);
@@ -45,9 +45,9 @@ class SlidingAttention {
   struct Tokens {
     at::Tensor positions, cu_seqlens;  // as in WithPersistent, for the tokens of x
   };
-  // x (batch, length, hidden_size) -> the concatenated heads, in the same shape. `past`: null, or the keys and values
-  // of the window; an empty list is filled. prefix (tokens, hidden_size): tokens without RoPE that are also visible to
-  // every query; undefined: none.
+  // Maps x (batch, length, hidden_size) to the concatenated heads, with the same shape. `past` is null or contains the
+  // keys and values of the window; an empty list is filled. prefix (tokens, hidden_size) contains tokens without RoPE
+  // that are also visible to every query; it may be undefined.
   at::Tensor forward(const NormOutput& x, const Tokens& tokens, const at::Tensor& prefix, std::vector<at::Tensor>* past,
                      bool deterministic) const;
 

@@ -39,8 +39,8 @@ struct MacSegment {
   at::Tensor by_head(const at::Tensor& x) const { return x.view({x.size(0), x.size(1), heads, head_dim}); }
 };
 
-// Indices of the tensors shared by all spans, and of the state entries. The entries of the memory follow from kMemory
-// on.
+// Indices of the tensors shared by all spans, and of the entries of the state. The entries of the memory begin at
+// kMemory.
 enum MacShared {
   kKeyValueWeight,
   kPrefixKeys,  // keys of the persistent tokens, the same for every text
@@ -50,7 +50,7 @@ enum MacShared {
   kGateBias,
   kRecalledNorm,
   kConvolution,
-  kModelNorm  // only if the memory has a norm
+  kModelNorm  // only present if the memory has a norm
 };
 enum MacState { kPastKeys, kPastValues, kPastInputs, kMemory };
 
@@ -58,9 +58,10 @@ at::Tensor model_norm(const TensorList& shared) {
   return shared.size() > kModelNorm ? shared[kModelNorm] : at::Tensor();
 }
 
-// Concatenates `before` (B, P, heads, dim) and then a_1 b_1 a_2 b_2 ... of a and b (B, T, heads, dim) -> (B, P + 2 T,
-// heads, dim). In this order a causal mask lets a token attend to the tensors retrieved for it and for earlier tokens,
-// but not to those for later tokens. An undefined `a` is replaced by zeros.
+// Concatenates `before` (B, P, heads, dim) and then a_1 b_1 a_2 b_2 ... of a and b (B, T, heads, dim). The result is
+// (B, P + 2 T, heads, dim). With this order, a causal mask lets a token attend to the tensors that were retrieved for
+// it and for earlier tokens, but not to tensors that were retrieved for later tokens. An undefined `a` is replaced by
+// zeros.
 struct Interleaved : torch::autograd::Function<Interleaved> {
   // Splits `all` into its components: before, a, b.
   static TensorList parts(const at::Tensor& all, int64_t before) {
@@ -118,7 +119,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
   const int64_t width = y.size(2);
   const TensorList projected =
       at::linear(y, shared[kMemoryWeight]).split_with_sizes({3 * width, shared[kGateBias].size(0)}, -1);
-  at::Tensor streams = projected[0];  // the projections for q, k and v, concatenated
+  at::Tensor streams = projected[0];  // the projections of q, k and v, concatenated
   if (shared[kConvolution].numel() > 0) {
     const int64_t past = state[kPastInputs].size(1);
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
@@ -169,8 +170,8 @@ std::vector<const Linear*> TitansMac::products() const {
   return {&product_.output()};  // the spans read the other weights directly
 }
 
-// The cached state consists of the latest inputs of the retrieval's convolution, followed by the state of the spans
-// (MacState).
+// The cached state consists of the latest inputs of the convolution that belongs to the retrieval, followed by the
+// state of the spans (MacState).
 at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   if (options.packed) {  // documents are processed in batches, in parallel
     const DocumentBatches& documents = batches_of(*options.packed, config_.mixer.segment, x.value.device());
@@ -197,7 +198,7 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
 
-  // Computes the terms that do not depend on the memory for all tokens at once.
+  // Computes the terms that do not depend on the memory, in one operation for all tokens.
   const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
   recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)),
                                 .state = at::empty({0})};

@@ -51,7 +51,7 @@ struct GatesNode : torch::autograd::Function<GatesNode> {
     at::addcmul_out(d_step, by_log_step, by_log_step, sigmoids[0], -1);
     at::mul_out(d_momentum, by_head(1) + by_log_step, sigmoids[1]);  // 1 - momentum
     d_momentum.sub_(by_log_step);
-    at::mul_out(d_decay, by_head(2), log_keep.expm1());  // minus the decay
+    at::mul_out(d_decay, by_head(2), log_keep.expm1());  // the result is minus the decay gate
     const at::Tensor d_logits = d.permute({1, 3, 0, 2})
                                     .to(context->saved_data["type"].toScalarType(),
                                         /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);

@@ -8,26 +8,28 @@ namespace lazy {
 
 // Computes the gates of the recurrence (step size, momentum, decay) in fp32 from logits (batch, length, 3 heads) of any
 // floating-point dtype and a bias (3 heads). Differentiable once. A step is at most 1 / key_dim and at most 1 / chunk,
-// and it is multiplied by (1 - momentum) to compensate for the accumulation of momentum. The limit by the chunk size is
-// necessary because all steps of a chunk use gradients at the weights at its start: with larger steps, a chunk of
-// similar keys overshoots, and a two-layer memory diverges within a few chunks.
+// and it is multiplied by (1 - momentum) to compensate for the accumulation of momentum. The limit 1 / chunk is
+// necessary because all steps of a chunk use gradients at the weights at the start of the chunk. With larger steps, a
+// chunk of similar keys overshoots, and a two-layer memory diverges within a few chunks.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (batch, length, heads); the tokens of a head are contiguous in memory
 };
 MemoryGates memory_gates(const at::Tensor& logits, const at::Tensor& bias, int64_t key_dim, int64_t chunk);
 
-// The parts of a linear layer, concatenated along out_features, in dtype `type`. Differentiable if autograd is enabled.
+// Returns the parts of a linear layer, concatenated along out_features, in dtype `type`. Differentiable if autograd is
+// enabled.
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type);
 
 class MemoryBranch {
  public:
   MemoryBranch(const ModelConfig& config, at::Device device);
 
-  // own_parameters() returns the parameters that this class creates, for the mixer's table. bind_parameters() takes the
-  // other parameters from the finished table.
+  // own_parameters() returns the parameters that this class creates, for the mixer's table. bind_parameters() then
+  // reads the remaining parameters from the complete table.
   NamedTensors own_parameters() const;
   void bind_parameters(const ParameterTable& table);
-  // Implements Mixer::init_parameter for the parameters memory.*; nullopt: the default initialization applies.
+  // Implements Mixer::init_parameter for the parameters memory.*. Returns nullopt if the default initialization
+  // applies.
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
   // Returns M_t(q_t), (batch, length, heads, value_dim) in the dtype of x. `state`: null, or a list of state tensors
@@ -38,7 +40,7 @@ class MemoryBranch {
 
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }
-  const at::Tensor& model_norm() const { return norm_; }  // undefined: the memory has no norm
+  const at::Tensor& model_norm() const { return norm_; }  // if undefined, the memory has no norm
   // For mixers that process one span at a time: the concatenated query, key and value projections in the compute dtype.
   at::Tensor projections(at::ScalarType type) const;  // (3 hidden_size, hidden_size)
   at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps); (0) without convolutions
@@ -59,7 +61,7 @@ class MemoryOutput {
   NamedTensors own_parameters() const;
   std::vector<const Linear*> products() const;
   void bind_parameters(const ParameterTable& table);
-  // answers (batch, length, heads, value_dim), x: the input of the mixer -> output in the shape of x
+  // Maps `answers` (batch, length, heads, value_dim) and the mixer's input x to the output, which has the shape of x.
   at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
  private:
@@ -93,7 +95,8 @@ class TitansMixer : public Mixer {
 
  protected:
   TitansMixer(const ModelConfig& config, at::Device device) : config_(config), memory_(config, device) {}
-  // Registers all parameters: those created by the memory, the tensors of `made`, and newly allocated tensors.
+  // Registers all parameters: the parameters that the memory creates, the tensors of `made`, and newly allocated
+  // tensors.
   void register_parameters(NamedTensors made, at::Device device);
 
   ModelConfig config_;

@@ -43,7 +43,7 @@ ops::MemoryStream stream_of(const at::Tensor& x) {  // (B, H, tokens, dim)
 }
 
 // The kernel's arguments: q, k, v (B, H, tokens, dim), and either the converted tokens or the gradients with respect to
-// the converted tokens.
+// them.
 ops::MemoryTokens arguments(const variable_list& streams, const variable_list& made, bool residual) {
   const auto out = [&](size_t n) { return made[n].mutable_data_ptr<float>(); };
   const int64_t chunks = made[0].size(0);
@@ -87,7 +87,7 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
     p.d_q = out[0].mutable_data_ptr(), p.d_k = out[1].mutable_data_ptr(), p.d_v = out[2].mutable_data_ptr();
     token_kernels_for(streams[0], true)->tokens_backward(p);
     for (at::Tensor& x : out) x = x.transpose(1, 2);
-    out.resize(6);  // no gradients for the numeric arguments
+    out.resize(6);  // the numeric arguments have no gradients
     return out;
   }
 };
@@ -144,7 +144,7 @@ at::Tensor unit_length(const at::Tensor& x) {
 
 at::Tensor pad_tokens(const at::Tensor& x, int64_t length) {
   if (x.size(2) == length) return x;
-  // The padding of each dimension, from the last dimension to the token dimension.
+  // The padding of each dimension, in the order from the last dimension to the token dimension.
   std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));
   sides.back() = length - x.size(2);
   return at::constant_pad_nd(x, sides);

@@ -18,7 +18,8 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-// Applies the residual norm of M, if there is one, to the output z of the MLP for the input x: (B, H, T, D) each.
+// Applies the residual norm of the memory, if there is one, to the output z of the MLP for the input x, each (B, H, T,
+// D).
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
   return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
@@ -30,7 +31,8 @@ struct MemorySteps {
   at::Tensor u, g;
 };
 
-// The inputs of every layer and the gradients with respect to its outputs, for the loss of M(k), (B, H, T, ...).
+// The inputs of every layer and the gradients of the loss of M(k) with respect to the outputs of the layer, each (B, H,
+// T, ...).
 std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v,
                                       const at::Tensor& norm) {
   std::vector<MemorySteps> steps = {{.u = k}};
@@ -59,7 +61,7 @@ bool kernels_serve(const MemoryInputs& in, const MemoryState& state, int64_t chu
 }
 
 // If kernels are used and the state is not needed afterwards, the incomplete last chunk of a text is appended to the
-// preceding span. The missing tokens have no steps and no forgetting.
+// preceding span. The missing tokens of this chunk have a step size of zero and no weight decay.
 void join_beginning(std::vector<ChunkSpan>& pieces) {
   if (pieces.size() < 2 || pieces.back().offset > 0 || pieces.back().ends_chunk) return;
   ChunkSpan& before = pieces[pieces.size() - 2];
@@ -73,7 +75,7 @@ at::ScalarType output_type(const at::Tensor& q, const at::Tensor& computed, bool
   return (raw ? q : computed).scalar_type();
 }
 
-// Same result as memory_piece, for spans of whole chunks or for a span that ends with the beginning of a chunk.
+// Same result as memory_piece, for spans of whole chunks or for a span that ends with an incomplete chunk.
 at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
                              TensorList& state, bool rounded, bool raw) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -128,7 +130,7 @@ MemoryState for_batch(const MemoryState& state, int64_t batch) {
   return memory_state(all, state.chunk_position);
 }
 
-// The batched product a b. The fp32 products of the forward and the backward pass may use TF32.
+// The batched matrix product a b. TF32 is allowed for its fp32 products in the forward and in the backward pass.
 struct RoundedProduct : torch::autograd::Function<RoundedProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& a, const at::Tensor& b) {
     const at::AutoDispatchBelowADInplaceOrView guard;

@@ -12,12 +12,12 @@
 
 namespace lazy {
 
-// MLP(x) = gelu(... gelu(x W_1) ...) W_depth, with exact GELU and without biases; depth 1 is linear. The weights of
-// layer n are (batch, heads, in, out). Without a norm, the memory is M(x) = MLP(x). With a norm (heads, dim), it is
-// M(x) = x + LayerNorm(MLP(x)) norm, where `norm` is not updated online (titans-pytorch has the same form but updates
-// the norm online; TTT's models do not). With the norm, steps that enlarge the MLP's outputs reduce later gradients.
-// Without it, growing weights make steps overshoot, and the outer gradient through many such steps grows from chunk to
-// chunk.
+// MLP(x) = gelu(... gelu(x W_1) ...) W_depth, with exact GELU and without biases; with depth 1 it is linear. The
+// weights of layer n are (batch, heads, in, out). Without a norm, the memory is M(x) = MLP(x). With a norm (heads,
+// dim), it is M(x) = x + LayerNorm(MLP(x)) norm. `norm` is not updated online, as in the models of TTT; titans-pytorch
+// has the same form but updates the norm online. With the norm, steps that enlarge the outputs of the MLP reduce later
+// gradients. Without it, growing weights make steps overshoot, and the outer gradient through many such steps grows
+// from chunk to chunk.
 using MemoryWeights = std::vector<at::Tensor>;
 
 struct MemoryInputs {
@@ -27,7 +27,7 @@ struct MemoryInputs {
   at::Tensor log_keep;      // log(1 - alpha), with the weight decay alpha; same shape
   at::Tensor norm = {};     // norm of M, (heads, dim); undefined: no norm
   bool rounded = false;     // see FastWeights::rounded
-  bool last_state = true;   // false: the returned state is not the state after the last token
+  bool last_state = true;   // if false, the returned state is not the state after the last token
   // q, k and v may have any floating-point dtype, which is also the dtype of the outputs; q and k are normalized to
   // unit length first.
   bool raw = false;
@@ -37,11 +37,12 @@ struct MemoryInputs {
 struct MemoryState {
   MemoryWeights weights;       // M_t
   MemoryWeights momentum;      // S_t
-  MemoryWeights base;          // M at the start of the current chunk, at which gradients are evaluated
+  MemoryWeights base;          // number of tokens of the current chunk that were processed so far
   int64_t chunk_position = 0;  // number of tokens of the current chunk seen so far
 };
 
-// The state before the first token, with zero momentum. weights: (heads, in, out), without the batch dimension.
+// Returns the state before the first token, with zero momentum. `weights` has the shapes (heads, in, out), without the
+// batch dimension.
 MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 
 // tensors() flattens a state to the list (weights, momentum, base); memory_state() is the inverse.
@@ -54,20 +55,20 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
 
 // Returns M_t(q_t), (batch, length, heads, dim), and the state after the last token, for the recurrence
 //   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
-// Without a norm, the squared error is continued linearly for errors longer than sqrt(dim), which bounds the gradient.
-// cu_seqlens (documents + 1), optional: each document starts from `state`, which must be an initial state and is
-// returned unchanged. Inputs and state have the same dtype, float64 or fp32.
+// Without a norm, the squared error is replaced by its linear continuation for errors longer than sqrt(dim), which
+// bounds the gradient. cu_seqlens (documents + 1) is optional: each document then starts from `state`, which must be an
+// initial state and is returned unchanged. Inputs and state have the same dtype, float64 or fp32.
 //
 // Uses the chunkwise dual form, which does not materialize per-token weights. Differentiable through the inner steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens = {});
 
-// Returns only the outputs, for packed documents in batches of whole chunks.
+// Returns only the outputs, for packed documents that are processed in batches of whole chunks.
 at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
                          const DocumentBatches& documents);
 
-// Computes one span, for mixers whose inputs depend on earlier outputs. tokens: the inputs in the order of
-// MemoryInputs, (batch, heads, T, ...) each. `state`, as a list, is replaced by the state after the span.
+// Computes one span, for mixers whose inputs depend on earlier outputs. `tokens` contains the inputs in the order of
+// MemoryInputs, each (batch, heads, T, ...). `state`, flattened to a list, is replaced by the state after the span.
 at::Tensor memory_piece(const ChunkSpan& piece, const std::vector<at::Tensor>& tokens, const at::Tensor& norm,
                         std::vector<at::Tensor>& state, bool rounded, bool raw);
 

@@ -55,13 +55,14 @@ class TitansMal final : public TitansMixer {
 
 class BranchStates {
  public:
-  // persistent: number of learned tokens that the memory processes before the text.
+  // persistent: number of learned tokens that the memory processes before the tokens of the text.
   BranchStates(const ForwardOptions& options, int64_t layer, int64_t persistent);
 
-  // The states to read and update; null without a cache. The window's state consists of two tensors, keys and values.
+  // The states to read and update, or null without a cache. The state of the window consists of two tensors, keys and
+  // values.
   std::vector<at::Tensor>* window() { return kept_ ? &window_ : nullptr; }
   std::vector<at::Tensor>* memory() { return kept_ ? &memory_ : nullptr; }
-  int64_t seen() const { return seen_; }  // number of tokens already processed by the memory
+  int64_t seen() const { return seen_; }  // number of tokens that the memory has already processed
   void keep();                            // writes the states to the cache, if there is one
 
  private:
@@ -167,7 +168,7 @@ void BranchStates::keep() {
 bool is_mac(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mac; }
 bool is_mag(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mag; }
 bool has_attention(const ModelConfig& m) { return m.mixer.type != MixerType::titans_lmm; }
-// True if the memory's output has a separate norm, gate and projection, as in LMM.
+// True if the memory's output has a separate norm, gate and projection, as in the variant LMM.
 bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
 void infer_titans_sizes(ModelConfig& m) {
@@ -272,7 +273,7 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (is_mac(m)) out["segment_size"] = x.segment;
 }
 
-// keys: additional keys of [mixer] for this variant; the keys that all four variants share are appended.
+// `keys` are the [mixer] keys that only this variant has; the keys that all four variants share are appended.
 MixerKind titans_kind(MixerType type, const char* architecture, decltype(MixerKind::make) make, bool attends,
                       std::vector<const char*> keys) {
   keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion", "memory_norm"});

@@ -1,4 +1,4 @@
-// Tests of the GEMM for more than 64 rows by wgmma (src/ops/cuda/skinny_gemm_hopper.cu).
+// Tests of the skinny GEMM for more than 64 rows, which uses wgmma (src/ops/cuda/skinny_gemm_hopper.cu).
 #include <array>
 #include <stdexcept>
 
@@ -15,7 +15,8 @@ void check(cudaError_t status, const char* what) {
 namespace lazy::ops::cuda {
 namespace {
 
-// Covers clusters and every block shape. A part has 1 to 49 chunks, which are multiplied one, two or four at a time.
+// Covers clusters and every block shape. A part of the inner dimension has 1 to 49 chunks, and the kernel multiplies
+// one, two or four chunks at a time.
 TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
   const As hopper(kGpus[0]);
   for (const Product& p : {

@@ -1,3 +1,4 @@
-// Replaces CUDA's cuda.h in the emulator, with the types that the headers of the Hopper kernels use.
+// Replaces CUDA's cuda.h in the CPU emulator that runs CUDA kernels in tests, with the types that the headers of the
+// Hopper kernels use.
 #pragma once
 struct CUtensorMap {};

@@ -1,4 +1,5 @@
-// Replaces the CUDA runtime in the emulator (see emulator.h), with the functions that the kernels and their tests use.
+// Replaces the CUDA runtime in the CPU emulator that runs CUDA kernels in tests (see emulator.h), with the functions
+// that the kernels and their tests use.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
-// Registers the emulator's kernels of fast weights for CPU tensors.
+// Registers the fast-weights kernels, run by the CPU emulator of CUDA kernels, as kernels for CPU tensors.
 #include "attention/cuda/params.h"
 #include "ops/cuda/fast_weights.h"
 #include "ops/fast_weights.h"
 
 namespace lazy::kernels::cuda {
 
-void check(cudaError_t, const char*) {}  // the emulator never rejects a launch: it terminates the program
+void check(cudaError_t, const char*) {}  // never called: if a launch fails, the emulator terminates the program
 
 }  // namespace lazy::kernels::cuda
 

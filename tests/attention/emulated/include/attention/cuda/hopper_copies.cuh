@@ -1,4 +1,5 @@
-// Replaces src/attention/cuda/hopper_copies.cuh in the emulator, without PTX. A copy completes immediately.
+// Replaces src/attention/cuda/hopper_copies.cuh in the CPU emulator that runs CUDA kernels in tests. The functions do
+// not use PTX. A copy completes immediately.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

@@ -1,4 +1,5 @@
-// Replaces src/attention/cuda/mma.cuh in the emulator, without PTX.
+// Replaces src/attention/cuda/mma.cuh in the CPU emulator that runs CUDA kernels in tests. The functions do not use
+// PTX.
 #pragma once
 #include <cstdint>
 
@@ -62,7 +63,7 @@ struct Product {
   uint32_t b[2];
 };
 
-// c += a b, where c is distributed over the registers of the lanes.
+// Computes c += a b, where c is distributed over the registers of the lanes.
 template <int K>
 void add_product(const float (&a)[16][K], const float (&b)[K][8], void* const* slots) {
   float sums[16][8] = {};

@@ -1,4 +1,4 @@
-// Replaces PyTorch's header in the emulator, whose only device is the CPU.
+// Replaces PyTorch's header in the CPU emulator that runs CUDA kernels in tests, whose only device is the CPU.
 #pragma once
 #include <c10/core/Device.h>
 

@@ -1,4 +1,4 @@
-// Replaces PyTorch's header in the emulator, in which launches are synchronous.
+// Replaces PyTorch's header in the CPU emulator that runs CUDA kernels in tests, in which launches are synchronous.
 #pragma once
 #include <cuda_runtime.h>
 

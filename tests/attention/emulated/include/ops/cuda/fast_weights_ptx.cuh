@@ -1,4 +1,5 @@
-// Replaces src/ops/cuda/fast_weights_ptx.cuh in the emulator, without PTX.
+// Replaces src/ops/cuda/fast_weights_ptx.cuh in the CPU emulator that runs CUDA kernels in tests. The functions do not
+// use PTX.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

@@ -1,4 +1,5 @@
-// Replaces src/ops/cuda/load_once.cuh in the emulator, without PTX.
+// Replaces src/ops/cuda/load_once.cuh in the CPU emulator that runs CUDA kernels in tests. The functions do not use
+// PTX.
 #pragma once
 #include <cuda_runtime.h>
 

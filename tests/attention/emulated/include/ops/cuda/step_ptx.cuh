@@ -1,4 +1,4 @@
-// Replaces src/ops/cuda/step_ptx.cuh in the emulator, without PTX.
+// Replaces src/ops/cuda/step_ptx.cuh in the CPU emulator that runs CUDA kernels in tests. The functions do not use PTX.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -21,7 +21,7 @@ inline uint32_t exclusive_or(uint32_t x, uint32_t y) { return x ^ y; }
 inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
   return uint64_t{address} | uint64_t{inner >> 4} << 32 | uint64_t{outer >> 4} << 48;
 }
-// B is given by core_descriptor.
+// B is the operand that core_descriptor describes.
 template <typename T, int TRANSPOSED, int A>
 void wgmma(float (&c)[A], const uint32_t (&a)[4], uint64_t b, int accumulate) {
   static_assert(!TRANSPOSED);
