@@ -85,7 +85,8 @@ def test_damaged_model_folder_does_not_affect_running_server(lazy_binary, model_
         assert server.get("/tokenizer_info")[0] == 200
     command = [lazy_binary, "serve", model, "--port", "0", "--device", "cpu"]
     again = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    lines = [line for line in again.stderr.strip().splitlines() if " info " not in line]  # "loading ..." is logged first
+    # The log line "loading ..." comes first.
+    lines = [line for line in again.stderr.strip().splitlines() if " info " not in line]
     assert again.returncode in (1, 2) and again.stdout == "", (again.returncode, again.stdout)
     assert len(lines) == 1 and str(model) in lines[0] and named in lines[0], lines
 
