@@ -46,9 +46,9 @@ GEMMA_TENSORS = {
     "blk.{}.ffn_norm.weight": "model.layers.{}.pre_feedforward_layernorm.weight",
     "blk.{}.post_ffw_norm.weight": "model.layers.{}.post_feedforward_layernorm.weight",
 }
-# Two properties of Gemma that GGUF files do not store. First: one of this many layers has full attention. Second: the
-# number of layers of the 27B model, which scales its scores with hidden_size / num_attention_heads instead of the head
-# size.
+# Two properties of Gemma that GGUF files do not store: (n, layers). Every n-th layer has full attention, and all other
+# layers have a sliding window. `layers` is the number of layers of the 27B model, which scales its scores with
+# hidden_size / num_attention_heads instead of the head size.
 GEMMA_LAYERS = {"gemma2": (2, 46), "gemma3": (6, 62)}
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

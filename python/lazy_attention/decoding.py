@@ -62,6 +62,18 @@ def decode(
     the capacity and for a page index out of range. Raises TypeError for an argument of the wrong type, for example a
     number, list or array in place of a tensor.
     """
+    options = dict(
+        block_table=block_table,
+        visible_count=visible_count,
+        alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        softcap=softcap,
+        causal=causal,
+        window=window,
+    )
     check_types(
         "decode",
         q=q,
@@ -71,41 +83,16 @@ def decode(
         distance_bias=distance_bias,
         tau=tau,
         sink=sink,
-        block_table=block_table,
-        visible_count=visible_count,
-        alibi_slopes=alibi_slopes,
-        normalizer=normalizer,
-        offset=offset,
-        sigmoid_bias=sigmoid_bias,
-        scale=scale,
-        softcap=softcap,
-        causal=causal,
-        window=window,
         return_lse=return_lse,
         return_stats=return_stats,
         return_score_stats=return_score_stats,
+        **options,
     )
     if block_table is None:
         check_layout("decode", q, k_cache, causal, (distance_bias, tau, sink, alibi_slopes))
+    return_stats_level = 2 if return_score_stats else return_stats
     out, lse, stats = torch.ops.lazy.decode(
-        q,
-        k_cache,
-        v_cache,
-        cache_lengths,
-        distance_bias,
-        tau,
-        sink,
-        block_table=block_table,
-        visible_count=visible_count,
-        alibi_slopes=alibi_slopes,
-        normalizer=normalizer,
-        offset=offset,
-        sigmoid_bias=sigmoid_bias,
-        scale=scale,
-        softcap=softcap,
-        causal=causal,
-        window=window,
-        return_stats=2 if return_score_stats else return_stats,
+        q, k_cache, v_cache, cache_lengths, distance_bias, tau, sink, return_stats=return_stats_level, **options
     )
     return AttentionOutput(out, lse, stats) if return_lse or return_stats or return_score_stats else out
 

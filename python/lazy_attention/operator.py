@@ -215,6 +215,19 @@ def attention(
             types or devices, a parameter that the normalizer does not use, decreasing cu_seqlens, or a problem that no
             fast kernel supports (the operator never falls back to a slow implementation).
     """
+    options = dict(
+        alibi_slopes=alibi_slopes,
+        normalizer=normalizer,
+        offset=offset,
+        sigmoid_bias=sigmoid_bias,
+        scale=scale,
+        softcap=softcap,
+        causal=causal,
+        window=window,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        deterministic=deterministic,
+    )
     check_types(
         "attention",
         q=q,
@@ -223,40 +236,14 @@ def attention(
         distance_bias=distance_bias,
         tau=tau,
         sink=sink,
-        alibi_slopes=alibi_slopes,
-        normalizer=normalizer,
-        offset=offset,
-        sigmoid_bias=sigmoid_bias,
-        scale=scale,
-        softcap=softcap,
-        causal=causal,
-        window=window,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
         return_lse=return_lse,
         return_stats=return_stats,
         return_score_stats=return_score_stats,
-        deterministic=deterministic,
+        **options,
     )
     check_layout("attention", q, k, causal, (distance_bias, tau, sink, alibi_slopes))
+    return_stats_level = 2 if return_score_stats else return_stats
     out, lse, stats = torch.ops.lazy.attention(
-        q,
-        k,
-        v,
-        distance_bias,
-        tau,
-        sink,
-        alibi_slopes=alibi_slopes,
-        normalizer=normalizer,
-        offset=offset,
-        sigmoid_bias=sigmoid_bias,
-        scale=scale,
-        softcap=softcap,
-        causal=causal,
-        window=window,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        return_stats=2 if return_score_stats else return_stats,
-        deterministic=deterministic,
+        q, k, v, distance_bias, tau, sink, return_stats=return_stats_level, **options
     )
     return AttentionOutput(out, lse, stats) if return_lse or return_stats or return_score_stats else out
