@@ -129,6 +129,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string out_, in_flight_;  // output that is queued; output that is being written
   size_t written_ = 0;           // bytes of in_flight_ that are written
   bool write_pending_ = false;
+  bool closing_ = false;  // the connection is closed when the pending write ends
 
   Clock::time_point deadline_[deadlines] = {Clock::time_point::max(), Clock::time_point::max()};
   boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Strand> timer_;

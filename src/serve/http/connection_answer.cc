@@ -162,12 +162,16 @@ void Connection::flush() {
 void Connection::on_written(error_code error, size_t bytes) {
   write_pending_ = false;
   if (state_ == State::closed) return;
-  if (error) {
+  if (!error) written_ += bytes;
+  const bool sent = written_ == in_flight_.size() && out_.empty();
+  if (closing_ && sent) log_request(record_.status);
+  if (closing_) {
+    close();
+  } else if (error) {
     client_gone(Gone::closed);
-    return;
+  } else {
+    flush();
   }
-  written_ += bytes;
-  flush();
 }
 
 void Connection::after_answer() {
@@ -189,6 +193,13 @@ void Connection::after_answer() {
 
 void Connection::client_gone(Gone why) {
   if (state_ == State::closed) return;
+  if (state_ == State::finishing && write_pending_) {
+    // The last bytes may have been sent already. on_written() finds out and closes the connection.
+    closing_ = true;
+    error_code ignored;
+    socket_.cancel(ignored);
+    return;
+  }
   if (state_ == State::answering) ++pool_->gone;
   const auto callback = std::exchange(gone_, nullptr);
   close();
