@@ -152,6 +152,12 @@ def main():
     p.add_argument("--limit", type=int, help="maximum number of documents per task")
     p.add_argument("--max-length", type=int, help="maximum length in tokens (default: the model's maximum)")
     p.add_argument("--bos", action="store_true")
+    p.add_argument(
+        "--tasks",
+        type=lambda names: names.split(","),
+        default=rows.TASKS,
+        help="evaluation sets, separated by commas (default: all nine)",
+    )
     p.add_argument("--each", action="store_true", help="also time every evaluation set separately")
     p.add_argument("--repeat", type=int, default=1)
     p.add_argument(
@@ -159,6 +165,8 @@ def main():
     )
     p.add_argument("--json", help="write the results to this file")
     a = p.parse_args()
+    if unknown := set(a.tasks) - set(rows.TASKS):
+        p.error(f"--tasks: unknown: {', '.join(sorted(unknown))}; the sets are {', '.join(rows.TASKS)}")
     begin = time.perf_counter()
     os.environ["OMP_NUM_THREADS"] = str(a.threads)  # before PyTorch is imported; `lazy` inherits it
     import harness
@@ -178,11 +186,12 @@ def main():
             device=a.device,
         )
         # Warm up caches, kernels and the harness's modules with one document per task.
-        harness.evaluate(models[size], a.data, rows.TASKS, limit=1, bootstrap_iters=0)
+        harness.evaluate(models[size], a.data, a.tasks, limit=1, bootstrap_iters=0)
         harness_start = harness_start or time.perf_counter() - begin
-    sets = dict(GROUPS)
+    groups = {name: [task for task in tasks if task in a.tasks] for name, tasks in GROUPS.items()}
+    sets = {name: tasks for name, tasks in groups.items() if tasks}
     if a.each:
-        sets |= {task: [task] for task in GROUPS["multiple choice and LAMBADA"]}
+        sets |= {task: [task] for task in a.tasks if task != "wikitext"}
     machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
     print(f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, limit {a.limit or 'none'}\n")
     print(
