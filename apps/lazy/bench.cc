@@ -17,7 +17,7 @@ struct Settings {
   std::string json;
 };
 
-static void add_json(Command command, std::string& json) {
+static void add_json(CLI::App& command, std::string& json) {
   command.add_option("--json", json, "Also write the results to this JSON file");
 }
 
@@ -27,27 +27,29 @@ static void write_json(const nlohmann::json& result, const std::string& path) {
 
 // Options that the attention benchmarks have in common.
 template <typename Benchmark>
-static void add_shapes(Command command, Settings<Benchmark>& s) {
+static void add_shapes(CLI::App& command, Settings<Benchmark>& s) {
   Benchmark& b = s.benchmark;
-  command.add_option("--device", b.device, "Device").one_of({"cpu", "cuda"}).show_default();
-  command.add_option("--heads", b.heads, "Query heads").positive().show_default();
-  command.add_option("--batch", b.batch, "Batch size").positive().show_default();
-  command.add_option("--head-dim", b.head_dims, "Head sizes").range(1, 256).show_default();
-  command.add_option("--dtype", b.dtypes, "fp32, bf16").one_of({"fp32", "bf16"}).show_default();
+  command.add_option("--device", b.device, "Device")->check(one_of({"cpu", "cuda"}))->capture_default_str();
+  command.add_option("--heads", b.heads, "Query heads")->check(kPositive)->capture_default_str();
+  command.add_option("--batch", b.batch, "Batch size")->check(kPositive)->capture_default_str();
+  command.add_option("--head-dim", b.head_dims, "Head sizes")->check(CLI::Range(1, 256))->capture_default_str();
+  command.add_option("--dtype", b.dtypes, "fp32, bf16")->check(one_of({"fp32", "bf16"}))->capture_default_str();
   command
       .add_option("--score-scale", b.score_scale,
                   "Standard deviation of the attention scores; with a larger value, fewer weights are above zero")
-      .positive()
-      .show_default();
-  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
+      ->check(kPositive)
+      ->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported")
+      ->check(kPositive)
+      ->capture_default_str();
   add_json(command, s.json);
 }
 
-static void bench_attention(Command command) {
+static void bench_attention(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::AttentionBenchmark>>();
   add_shapes(command, *s);
-  command.add_option("--length", s->benchmark.length, "Tokens").positive().show_default();
-  command.callback([s, command] {
+  command.add_option("--length", s->benchmark.length, "Tokens")->check(kPositive)->capture_default_str();
+  command.callback([s, &command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_attention(b), s->json);
     // The default problem size is larger on a GPU.
@@ -65,12 +67,12 @@ static void bench_attention(Command command) {
   });
 }
 
-static void bench_decode(Command command) {
+static void bench_decode(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::DecodeBenchmark>>();
   add_shapes(command, *s);
-  command.add_option("--keys", s->benchmark.keys, "Cached keys per sequence").positive().show_default();
-  command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads").positive().show_default();
-  command.callback([s, command] {
+  command.add_option("--keys", s->benchmark.keys, "Cached keys per sequence")->check(kPositive)->capture_default_str();
+  command.add_option("--kv-heads", s->benchmark.kv_heads, "Key/value heads")->check(kPositive)->capture_default_str();
+  command.callback([s, &command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_decode(b), s->json);
     if (!command.count("--dtype")) b.dtypes = {"bf16"};
@@ -86,18 +88,20 @@ static void bench_decode(Command command) {
   });
 }
 
-static void bench_fused(Command command) {
+static void bench_fused(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::FusedBenchmark>>();
   benchmarks::FusedBenchmark& b = s->benchmark;
-  command.add_option("--device", b.device, "Device").one_of({"cpu", "cuda"}).show_default();
+  command.add_option("--device", b.device, "Device")->check(one_of({"cpu", "cuda"}))->capture_default_str();
   command.add_option("--rows", b.rows, "Number of rows of the input; 0: 32768 on a GPU, 4096 on the CPU")
-      .non_negative()
-      .show_default();
-  command.add_option("--dim", b.dims, "Values per row").positive().show_default();
+      ->check(kNonNegative)
+      ->capture_default_str();
+  command.add_option("--dim", b.dims, "Values per row")->check(kPositive)->capture_default_str();
   command.add_option("--dtype", b.dtypes, "fp32, bf16, fp16 (on a GPU)")
-      .one_of({"fp32", "bf16", "fp16"})
-      .show_default();
-  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
+      ->check(one_of({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported")
+      ->check(kPositive)
+      ->capture_default_str();
   add_json(command, s->json);
   command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
@@ -108,12 +112,12 @@ struct ModelSettings : Settings<Benchmark> {
   std::string config;
   std::vector<std::string> overrides;
 
-  void add(Command command) {
-    command.add_option("config", config, "Configuration: FILE.toml, FILE.toml+VARIANT or MODEL[+RECIPE]").required();
-    command.add_option("--set", overrides, "Override a key: model.key=value (may be repeated)").repeatable();
+  void add(CLI::App& command) {
+    command.add_option("config", config, "Configuration: FILE.toml, FILE.toml+VARIANT or MODEL[+RECIPE]")->required();
+    add_repeated_option(command, "--set", overrides, "Override a key: model.key=value (may be repeated)");
     Benchmark& b = this->benchmark;
-    command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
-    command.add_option("--dtype", b.dtype, "Precision").one_of({"auto", "fp32", "bf16"}).show_default();
+    command.add_option("--device", b.device, "Device")->check(one_of({"auto", "cpu", "cuda"}))->capture_default_str();
+    command.add_option("--dtype", b.dtype, "Precision")->check(one_of({"auto", "fp32", "bf16"}))->capture_default_str();
     add_json(command, this->json);
   }
 
@@ -128,24 +132,26 @@ struct ModelSettings : Settings<Benchmark> {
   }
 };
 
-static void bench_train(Command command) {
+static void bench_train(CLI::App& command) {
   auto s = std::make_shared<ModelSettings<benchmarks::TrainBenchmark>>();
   s->add(command);
   benchmarks::TrainBenchmark& b = s->benchmark;
-  command.add_option("--batch", b.batch, "Sequences per micro-batch").positive().show_default();
-  command.add_option("--length", b.length, "Tokens per sequence").positive().show_default();
-  command.add_option("--accumulation", b.accumulation, "Micro-batches per step").positive().show_default();
-  command.add_option("--steps", b.steps, "Number of timed steps").positive().show_default();
+  command.add_option("--batch", b.batch, "Sequences per micro-batch")->check(kPositive)->capture_default_str();
+  command.add_option("--length", b.length, "Tokens per sequence")->check(kPositive)->capture_default_str();
+  command.add_option("--accumulation", b.accumulation, "Micro-batches per step")
+      ->check(kPositive)
+      ->capture_default_str();
+  command.add_option("--steps", b.steps, "Number of timed steps")->check(kPositive)->capture_default_str();
   command.add_flag("--fp8", b.fp8, "Linear layers in 8-bit floating point, as with training.precision");
   command
       .add_option("--checkpointing", b.checkpointing,
                   "Activation checkpointing: the part that the backward pass recomputes")
-      .one_of({"none", "mlp", "attention", "full"})
-      .show_default();
+      ->check(one_of({"none", "mlp", "attention", "full"}))
+      ->capture_default_str();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
   command.add_option("--data-parallel", b.data_parallel, "Kind of data parallelism if there are several ranks")
-      .one_of({"replicate", "zero2", "full_shard"})
-      .show_default();
+      ->check(one_of({"replicate", "zero2", "full_shard"}))
+      ->capture_default_str();
   command.add_flag("--profile", b.profile, "Also report the ten most expensive kernels");
   command.callback([s] {
     const nlohmann::json result = benchmarks::run_train(s->read());
@@ -153,54 +159,66 @@ static void bench_train(Command command) {
   });
 }
 
-static void bench_eval(Command command) {
+static void bench_eval(CLI::App& command) {
   auto s = std::make_shared<ModelSettings<benchmarks::EvalBenchmark>>();
   s->add(command);
   benchmarks::EvalBenchmark& b = s->benchmark;
-  command.add_option("--questions", b.questions, "Questions").positive().show_default();
-  command.add_option("--choices", b.choices, "Choices per question").positive().show_default();
-  command.add_option("--context", b.context, "Average number of tokens per question").positive().show_default();
-  command.add_option("--choice", b.choice, "Average number of tokens per choice").positive().show_default();
-  command.add_option("--batch", b.batch, "Rows per batch of the padded baseline").positive().show_default();
-  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
+  command.add_option("--questions", b.questions, "Questions")->check(kPositive)->capture_default_str();
+  command.add_option("--choices", b.choices, "Choices per question")->check(kPositive)->capture_default_str();
+  command.add_option("--context", b.context, "Average number of tokens per question")
+      ->check(kPositive)
+      ->capture_default_str();
+  command.add_option("--choice", b.choice, "Average number of tokens per choice")
+      ->check(kPositive)
+      ->capture_default_str();
+  command.add_option("--batch", b.batch, "Rows per batch of the padded baseline")
+      ->check(kPositive)
+      ->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported")
+      ->check(kPositive)
+      ->capture_default_str();
   command.callback([s] { write_json(benchmarks::run_eval(s->read()), s->json); });
 }
 
-static void bench_sinks(Command command) {
+static void bench_sinks(CLI::App& command) {
   auto s = std::make_shared<ModelSettings<benchmarks::SinksBenchmark>>();
   s->add(command);
   benchmarks::SinksBenchmark& b = s->benchmark;
   command.add_option("--length", b.length, "Number of tokens in the text; 0: 32768 on a GPU, 2048 on the CPU")
-      .non_negative()
-      .show_default();
+      ->check(kNonNegative)
+      ->capture_default_str();
   command
       .add_option("--check", b.checked, "Number of tokens whose statistics are compared with full attention matrices")
-      .range(2, 4096)
-      .show_default();
-  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported").positive().show_default();
+      ->check(CLI::Range(2, 4096))
+      ->capture_default_str();
+  command.add_option("--repeats", b.repeats, "Repetitions; the median is reported")
+      ->check(kPositive)
+      ->capture_default_str();
   command.callback([s] { write_json(benchmarks::run_sinks(s->read()), s->json); });
 }
 
-static void bench_mixers(Command command) {
+static void bench_mixers(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::MixersBenchmark>>();
   benchmarks::MixersBenchmark& b = s->benchmark;
-  command.add_option("--device", b.device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
-  command.add_option("--dtype", b.dtype, "Precision").one_of({"auto", "fp32", "bf16"}).show_default();
+  command.add_option("--device", b.device, "Device")->check(one_of({"auto", "cpu", "cuda"}))->capture_default_str();
+  command.add_option("--dtype", b.dtype, "Precision")->check(one_of({"auto", "fp32", "bf16"}))->capture_default_str();
   command
       .add_option("--model", b.models,
                   "Models to compare with the transformer: retnet, mamba2, deltanet, ... (default: all)")
-      .comma_separated();
+      ->delimiter(',');
   command.add_option("--length", b.lengths, "Tokens per text (default: 1024; on a GPU 1024,4096,16384,65536)")
-      .comma_separated()
-      .positive();
+      ->delimiter(',')
+      ->check(kPositive);
   command
       .add_option("--layers", b.layers, "Number of layers; 0 (default): 2 on a CPU, all layers of the model on a GPU")
-      .non_negative()
-      .show_default();
+      ->check(kNonNegative)
+      ->capture_default_str();
   command.add_option("--tokens", b.tokens, "Tokens per training step; 0: 2048 on the CPU, 32768 on a GPU")
-      .non_negative()
-      .show_default();
-  command.add_option("--steps", b.steps, "Repetitions; the median is reported").positive().show_default();
+      ->check(kNonNegative)
+      ->capture_default_str();
+  command.add_option("--steps", b.steps, "Repetitions; the median is reported")
+      ->check(kPositive)
+      ->capture_default_str();
   add_json(command, s->json);
   command.callback([s] {
     s->benchmark.after_model = [s](const nlohmann::json& so_far) { write_json(so_far, s->json); };
@@ -208,26 +226,28 @@ static void bench_mixers(Command command) {
   });
 }
 
-static void bench_tokenizer(Command command) {
+static void bench_tokenizer(CLI::App& command) {
   auto s = std::make_shared<Settings<benchmarks::TokenizerBenchmark>>();
   command.add_option("--tokenizer", s->benchmark.tokenizer, "tokenizer.json, a .model file, or a folder with one")
-      .required();
-  command.add_option("--text", s->benchmark.text, "Text file; each line is a document").required().existing_file();
+      ->required();
+  command.add_option("--text", s->benchmark.text, "Text file; each line is a document")
+      ->required()
+      ->check(CLI::ExistingFile);
   command
       .add_option("--python", s->benchmark.python,
                   "Python interpreter that has the reference package: tokenizers or sentencepiece")
-      .show_default();
+      ->capture_default_str();
   command.add_option("--repeats", s->benchmark.repeats, "Repetitions; the fastest is reported")
-      .positive()
-      .show_default();
+      ->check(kPositive)
+      ->capture_default_str();
   add_json(command, s->json);
   command.callback([s] { write_json(benchmarks::run_tokenizer(s->benchmark), s->json); });
 }
 
 }  // namespace lazy::cli
 
-LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results", [](lazy::cli::Command command) {
-  command.require_subcommand();
+LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results", [](CLI::App& command) {
+  command.require_subcommand(1);
   command.footer(
       "Example:\n  lazy bench attention --device cpu --json attention.json\n  lazy --threads 1 bench attention "
       "--length 1024\n  lazy bench decode --keys 32768\n  lazy bench attention --device cuda\n  lazy bench train "
@@ -235,15 +255,16 @@ LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results"
       "--length 1024,4096\n  lazy bench sinks lazy-340m --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(
-      command.add_subcommand("attention", "lazy::attention compared with PyTorch's softmax SDPA"));
-  lazy::cli::bench_decode(command.add_subcommand("decode", "lazy::decode compared with PyTorch's softmax SDPA"));
-  lazy::cli::bench_fused(command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU compared with a memory copy"));
-  lazy::cli::bench_train(command.add_subcommand("train", "Complete training steps of the model of a configuration"));
-  lazy::cli::bench_eval(command.add_subcommand("eval", "Scoring of benchmark questions, compared with padded batches"));
+      *command.add_subcommand("attention", "lazy::attention compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_fused(*command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU compared with a memory copy"));
+  lazy::cli::bench_train(*command.add_subcommand("train", "Complete training steps of the model of a configuration"));
+  lazy::cli::bench_eval(
+      *command.add_subcommand("eval", "Scoring of benchmark questions, compared with padded batches"));
   lazy::cli::bench_mixers(
-      command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans compared with attention, by length"));
+      *command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans compared with attention, by length"));
   lazy::cli::bench_sinks(
-      command.add_subcommand("sinks", "Sink statistics of one long text, compared with a forward pass"));
+      *command.add_subcommand("sinks", "Sink statistics of one long text, compared with a forward pass"));
   lazy::cli::bench_tokenizer(
-      command.add_subcommand("tokenizer", "Encoding on one thread, compared with tokenizers or sentencepiece"));
+      *command.add_subcommand("tokenizer", "Encoding on one thread, compared with tokenizers or sentencepiece"));
 });

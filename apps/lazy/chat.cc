@@ -262,14 +262,14 @@ void run(const ChatArguments& options) {
 
 }  // namespace
 
-LAZY_COMMAND(chat, "Chat with a model in the terminal", [](cli::Command command) {
+LAZY_COMMAND(chat, "Chat with a model in the terminal", [](CLI::App& command) {
   auto o = std::make_shared<ChatArguments>();
-  command.add_option("model", o->model, "Model folder with a chat template, or run folder").required();
+  command.add_option("model", o->model, "Model folder with a chat template, or run folder")->required();
   cli::add_download_option(command, o->download);
   command.add_option("--system", o->system, "System prompt, the first message of the conversation");
   command.add_option("--max-tokens", o->max_tokens, "Maximum number of tokens per answer; 0: the rest of the context")
-      .show_default()
-      .non_negative();
+      ->capture_default_str()
+      ->check(cli::kNonNegative);
   cli::add_sampling_options(command, o->sampling, "answer n uses seed + n, counted from 0");
   cli::add_serving_options(command, o->serving, "Memory");
   command.footer(

@@ -10,7 +10,7 @@
 
 namespace lazy::cli {
 
-void add_model_options(Command command, ModelOptions& options) {
+void add_model_options(CLI::App& command, ModelOptions& options) {
   command.add_option(
       "--positions", options.positions,
       "RoPE scaling with its factor, such as yarn:4, linear:4 or dynamic:4; none disables the model's own scaling");
@@ -28,24 +28,26 @@ void add_model_options(Command command, ModelOptions& options) {
       "weights");
 }
 
-void add_placement_options(Command command, std::string& device, std::string& dtype) {
-  command.add_option("--device", device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
+void add_placement_options(CLI::App& command, std::string& device, std::string& dtype) {
+  command.add_option("--device", device, "Device to compute on")
+      ->check(one_of({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command.add_option("--dtype", dtype, "Computing precision; auto: bf16 on a GPU and on a CPU with AMX")
-      .one_of({"auto", "fp32", "bf16"})
-      .show_default();
+      ->check(one_of({"auto", "fp32", "bf16"}))
+      ->capture_default_str();
 }
 
-void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds) {
-  command.add_option("--temperature", sampling.temperature, "0: greedy").show_default();
-  command.add_option("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: all").show_default();
+void add_sampling_options(CLI::App& command, SamplingOptions& sampling, const std::string& seeds) {
+  command.add_option("--temperature", sampling.temperature, "0: greedy")->capture_default_str();
+  command.add_option("--top-k", sampling.top_k, "Sample from the k most likely tokens; 0: all")->capture_default_str();
   command
       .add_option("--top-p", sampling.top_p, "Sample from the most likely tokens that together have this probability")
-      .show_default();
+      ->capture_default_str();
   command
       .add_option("--repetition-penalty", sampling.repetition_penalty,
                   "Values above 1 penalize tokens that already occur in the text")
-      .show_default();
-  command.add_option("--seed", sampling.seed, "Equal seeds give equal texts; " + seeds).show_default();
+      ->capture_default_str();
+  command.add_option("--seed", sampling.seed, "Equal seeds give equal texts; " + seeds)->capture_default_str();
 }
 
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
@@ -61,17 +63,22 @@ void warn_beyond_training(const char* operation, const std::string& model, const
       operation, length, model, context_length(config));
 }
 
-void add_interventions(Command command) {
+void add_interventions(CLI::App& command) {
   for (const auto& [option, help] :
        {std::pair{"--set-zero", "NAME[INDEX]: set part of a weight or an activation to zero"},
         {"--replace", "NAME[INDEX]=VALUE"},
         {"--add", "NAME[INDEX]=VALUE"},
         {"--swap-positions", "NAME=I,J: swap two positions of an activation or two rows of a weight"}}) {
-    command.add_option(option, help).repeatable().group("Interventions");
+    command.add_option(option, help)
+        ->type_name("TEXT")
+        ->expected(1)
+        ->take_all()
+        ->allow_extra_args(false)
+        ->group("Interventions");
   }
 }
 
-sinks::Interventions given_interventions(Command command) {
+sinks::Interventions given_interventions(const CLI::App& command) {
   using sinks::Interventions;
   const std::map<std::string, Interventions& (Interventions::*)(const std::string&)> kinds{
       {"--set-zero", &Interventions::set_zero},
@@ -79,7 +86,7 @@ sinks::Interventions given_interventions(Command command) {
       {"--add", &Interventions::add},
       {"--swap-positions", &Interventions::swap_positions}};
   Interventions given;
-  for (const auto& [option, value] : command.values_in_order()) {
+  for (const auto& [option, value] : values_in_order(command)) {
     const auto kind = kinds.find(option);
     if (kind != kinds.end()) (given.*kind->second)(value);
   }

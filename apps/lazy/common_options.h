@@ -10,10 +10,10 @@
 namespace lazy::cli {
 
 // Adds --positions, --rope-base, --cache and --weights, for commands that load a model folder.
-void add_model_options(Command command, ModelOptions& options);
+void add_model_options(CLI::App& command, ModelOptions& options);
 
 // Adds --device and --dtype, for commands that generate text; see model/device.h.
-void add_placement_options(Command command, std::string& device, std::string& dtype);
+void add_placement_options(CLI::App& command, std::string& device, std::string& dtype);
 // Moves the model to the first GPU for device "cuda". dtype "fp32" or "bf16": only weights of this precision are
 // retained.
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype);
@@ -21,13 +21,13 @@ void place_model(LanguageModel& model, const std::string& device, const std::str
 // Adds --temperature, --top-k, --top-p, --repetition-penalty and --seed. seeds: help text that says which seed each
 // text uses.
 inline const SamplingOptions kDefaultSampling{.temperature = 0.8, .top_p = 0.95, .seed = 42};
-void add_sampling_options(Command command, SamplingOptions& sampling, const std::string& seeds);
+void add_sampling_options(CLI::App& command, SamplingOptions& sampling, const std::string& seeds);
 
 // Logs a warning if `length` tokens exceed the context length of the model in folder `model`.
 void warn_beyond_training(const char* operation, const std::string& model, const ModelConfig& config, int64_t length);
 
 // Adds --set-zero, --replace, --add and --swap-positions, for commands that run a model with interventions.
-void add_interventions(Command command);
-sinks::Interventions given_interventions(Command command);  // in the order of the command line
+void add_interventions(CLI::App& command);
+sinks::Interventions given_interventions(const CLI::App& command);  // in the order of the command line
 
 }  // namespace lazy::cli

@@ -185,14 +185,14 @@ void print_completion(const CommandDescription& program, const std::string& shel
 }  // namespace
 }  // namespace lazy::cli
 
-LAZY_COMMAND(completion, "Print a script that completes commands and options in a shell",
-             [](lazy::cli::Command command) {
-               auto shell = std::make_shared<std::string>();
-               command.add_option("shell", *shell, "Shell").required().one_of({"bash", "zsh"});
-               command.footer(
-                   "Examples:\n"
-                   "  source <(lazy completion bash)                    (in ~/.bashrc)\n"
-                   "  source <(lazy completion zsh)                     (in ~/.zshrc, after compinit)\n"
-                   "  lazy completion zsh > \"${fpath[1]}/_lazy\"         (once, instead)");
-               command.callback([command, shell] { lazy::cli::print_completion(command.root().describe(), *shell); });
-             });
+LAZY_COMMAND(completion, "Print a script that completes commands and options in a shell", [](CLI::App& command) {
+  auto shell = std::make_shared<std::string>();
+  command.add_option("shell", *shell, "Shell")->required()->check(lazy::cli::one_of({"bash", "zsh"}));
+  command.footer(
+      "Examples:\n"
+      "  source <(lazy completion bash)                    (in ~/.bashrc)\n"
+      "  source <(lazy completion zsh)                     (in ~/.zshrc, after compinit)\n"
+      "  lazy completion zsh > \"${fpath[1]}/_lazy\"         (once, instead)");
+  command.callback(
+      [&command, shell] { lazy::cli::print_completion(lazy::cli::describe(lazy::cli::root(command)), *shell); });
+});

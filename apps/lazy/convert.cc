@@ -186,32 +186,32 @@ void run(const ConvertOptions& options) {
 
 LAZY_COMMAND(
     convert, "Convert a GGUF file or a PyTorch checkpoint to a model folder, or a softmax model to Lazy Attention",
-    [](cli::Command command) {
+    [](CLI::App& command) {
       auto o = std::make_shared<ConvertOptions>();
       command
           .add_option(
               "source", o->source,
               "GGUF file of a Llama, Mistral, Qwen2, Qwen3, Gemma 2 or Gemma 3 model; with --from-torch, a checkpoint "
               "file or its folder; with --to, a model or run folder")
-          .required();
+          ->required();
       command.add_option("folder", o->folder, "Folder to write; must not exist yet");
       command.add_option("-o,--output", o->output, "Folder to write, in place of the second argument");
-      const auto to = command.add_option("--to", o->to, "Kind of model to write").one_of({"lazy"});
+      const auto to = command.add_option("--to", o->to, "Kind of model to write")->check(cli::one_of({"lazy"}));
       command.add_option("--window", o->window, "Number of distances with a learned bias per head; 0: no bias")
-          .range(0, 1 << 24)
-          .show_default()
-          .needs(to);
+          ->check(CLI::Range(0, 1 << 24))
+          ->capture_default_str()
+          ->needs(to);
       const auto dtype =
           command
               .add_option("--dtype", o->dtype,
                           "Precision of the weights (default: fp32 for GGUF, otherwise the precision of the source)")
-              .one_of({"fp32", "bf16"});
+              ->check(cli::one_of({"fp32", "bf16"}));
       command
           .add_flag("--from-torch", o->from_torch,
                     "Convert pytorch_model.bin, its sharded form, or another file written by torch.save, in a folder "
                     "with config.json")
-          .excludes(to)
-          .excludes(dtype);
+          ->excludes(to)
+          ->excludes(dtype);
       cli::add_download_option(command, o->download);
       command.footer(fmt::format(
           "GGUF: quantized weights are dequantized. Needs Python with the packages gguf and numpy (pip install gguf "

@@ -32,57 +32,60 @@ void prepare(PrepareOptions options, bool download) {
   fmt::print("{}\n", options.output.string());
 }
 
-void add_prepare(cli::Command data) {
+void add_prepare(CLI::App& data) {
   auto options = std::make_shared<PrepareOptions>();
   auto format = std::make_shared<std::string>();
   auto download = std::make_shared<bool>(false);
-  const cli::Command command = data.add_subcommand("prepare", "Convert text to a corpus of memory-mapped shards");
+  CLI::App& command = *data.add_subcommand("prepare", "Convert text to a corpus of memory-mapped shards");
   command
       .add_option("input", options->inputs,
                   "Files or folders: .txt .md .jsonl .pod, also compressed as .gz or .zst, and .parquet; - for "
                   "standard input")
-      .required();
-  command.add_option("-o,--output", options->output, "The corpus folder to write").required();
-  const auto tokenizer = command.add_exclusive_group("tokenizer", "The tokenizer (exactly one of these options)");
-  tokenizer.add_option("--tokenizer", options->tokenizer,
-                       "\"bytes\", a .model file, a tokenizer.json, or a folder with one of these");
+      ->required();
+  command.add_option("-o,--output", options->output, "The corpus folder to write")->required();
+  CLI::Option_group* tokenizer = command.add_option_group("tokenizer", "The tokenizer (exactly one of these options)");
+  tokenizer->require_option(1);
+  tokenizer->add_option("--tokenizer", options->tokenizer,
+                        "\"bytes\", a .model file, a tokenizer.json, or a folder with one of these");
   tokenizer
-      .add_option("--train-tokenizer", options->train_pieces,
-                  "Train a SentencePiece BPE tokenizer with this many tokens")
-      .positive();
+      ->add_option("--train-tokenizer", options->train_pieces,
+                   "Train a SentencePiece BPE tokenizer with this many tokens")
+      ->check(cli::kPositive);
   cli::add_download_option(command, *download);
   command.add_option("--train-bytes", options->train_bytes, "Amount of text that is sampled to train the tokenizer")
-      .byte_size()
-      .show_default();
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   command
       .add_option("--text-field", options->documents.text_field,
                   "Field of JSON lines or column of Parquet files that has the text")
-      .show_default();
+      ->capture_default_str();
   command
       .add_option("--format", *format,
                   "Format of standard input (default: text), and of files whose extension is unknown")
-      .one_of({"text", "jsonl", "pod", "parquet"});
+      ->check(cli::one_of({"text", "jsonl", "pod", "parquet"}));
   command
       .add_option("--split-blank", options->documents.split_blank,
                   "Plain text: split documents at this many blank lines (0: one file is one document)")
-      .non_negative()
-      .show_default();
+      ->check(cli::kNonNegative)
+      ->capture_default_str();
   command
       .add_option("--max-document", options->documents.max_bytes,
                   "Cut documents longer than this, e.g. 64kb (0: never)")
-      .byte_size()
-      .show_default();
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   command.add_flag("--strict", options->documents.strict,
                    "Stop at the first line without text; by default such lines are skipped and counted");
   command.add_flag("--code", options->code,
                    "Also read source code in folders (.py .c .js ...); each file is a document");
   command.add_flag("--pod-code", options->documents.pod_code, "Keep the code examples of .pod files");
   command.add_option("--validation", options->validation, "Fraction of the documents in the validation split")
-      .range(0.0, 0.999)
-      .show_default();
+      ->check(CLI::Range(0.0, 0.999))
+      ->capture_default_str();
   command.add_option("--seed", options->seed, "Seed of the split and of the tokenizer's training sample")
-      .show_default();
-  command.add_option("--shard-size", options->shard_bytes, "Target size of a shard file").byte_size().show_default();
+      ->capture_default_str();
+  command.add_option("--shard-size", options->shard_bytes, "Target size of a shard file")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
   command.add_flag("--force", options->replace, "Replace an existing corpus");
   command.footer(
       "Examples:\n"
@@ -121,18 +124,19 @@ void print_mixture(const std::string& path, bool json) {
   }
 }
 
-void add_inspect(cli::Command data) {
+void add_inspect(CLI::App& data) {
   struct Options {
     InspectOptions inspect;
     bool json = false;
   };
   auto options = std::make_shared<Options>();
-  const cli::Command command = data.add_subcommand(
+  CLI::App& command = *data.add_subcommand(
       "inspect", "Show the contents of a corpus or a shard, or the corpora that a configuration reads");
-  command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)").required();
-  command.add_option("--documents", options->inspect.documents, "Number of documents to show as text").show_default();
-  command.add_option("--first", options->inspect.first, "Index of the first document to show").show_default();
-  command.add_option("--split", options->inspect.split, "Split of the corpus").show_default();
+  command.add_option("path", options->inspect.path, "Corpus folder, shard file, or configuration (.toml)")->required();
+  command.add_option("--documents", options->inspect.documents, "Number of documents to show as text")
+      ->capture_default_str();
+  command.add_option("--first", options->inspect.first, "Index of the first document to show")->capture_default_str();
+  command.add_option("--split", options->inspect.split, "Split of the corpus")->capture_default_str();
   command.add_flag("--verify", options->inspect.verify, "Read every token and verify the checksums");
   command.add_flag("--json", options->json, "Print JSON");
   command.footer(
@@ -148,8 +152,8 @@ void add_inspect(cli::Command data) {
 
 }  // namespace
 
-LAZY_COMMAND(data, "Prepare text for training and inspect corpora", [](cli::Command command) {
-  command.require_subcommand();
+LAZY_COMMAND(data, "Prepare text for training and inspect corpora", [](CLI::App& command) {
+  command.require_subcommand(1);
   add_prepare(command);
   add_inspect(command);
 });

@@ -183,7 +183,7 @@ bool run(bool json) {
 }  // namespace lazy::cli
 
 LAZY_COMMAND(doctor, "Print versions, devices and kernels, and how to fix missing or broken parts",
-             [](lazy::cli::Command command) {
+             [](CLI::App& command) {
                auto json = std::make_shared<bool>(false);
                command.add_flag("--json", *json, "Print JSON");
                command.footer(

@@ -39,7 +39,7 @@ void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) 
 
 }  // namespace
 
-LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::cli::Command command) {
+LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](CLI::App& command) {
   auto a = std::make_shared<lazy::cli::EvalArguments>();
   auto lengths = std::make_shared<lazy::cli::LengthArguments>();
   command.add_option("model", a->models,
@@ -48,26 +48,26 @@ LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::
   command
       .add_option("--tasks", a->tasks,
                   "Tasks, groups, all, FILE.toml, or heldout (default: all tasks with available data)")
-      .comma_separated();
+      ->delimiter(',');
   command.add_flag("--list-tasks", a->list_tasks, "List the tasks and their groups, and exit");
   command.add_option("--data", a->data,
                      "Folder with the benchmarks' files; `python -m lazy_attention.download` downloads them");
   command.add_option("--num-fewshot", a->num_fewshot, "Number of solved examples before each question")
-      .range(0, 1000)
-      .show_default();
-  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed for selecting the examples").show_default();
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+  command.add_option("--fewshot-seed", a->fewshot_seed, "Seed for selecting the examples")->capture_default_str();
   command
       .add_option(
           "--limit", a->limit,
           "Maximum number of documents per task (--corpus: sequences; --text: windows); values below 1 are a fraction")
-      .positive();
+      ->check(lazy::cli::kPositive);
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` for the held-out loss (task heldout)");
-  command.add_option("--split", a->split, "Split of --corpus").show_default();
+  command.add_option("--split", a->split, "Split of --corpus")->capture_default_str();
   command.add_option("--text", a->text, "Text file for the held-out loss (task heldout)");
   command
       .add_option("--max-length", a->max_length,
                   "Maximum number of input tokens (default: the model's training length)")
-      .range(2, 1 << 24);
+      ->check(CLI::Range(2, 1 << 24));
   lazy::cli::add_model_options(command, a->model_options);
   command.add_flag(
       "--bos", a->bos,
@@ -75,9 +75,13 @@ LAZY_COMMAND(eval, "Evaluate held-out loss and benchmarks of a model", [](lazy::
   command.add_flag("--no-bos", a->no_bos, "Do not add BOS, even if the tokenizer adds it");
   command.add_flag("--bos-every-window", a->bos_every_window,
                    "Put BOS before every text and at the start of each window of long texts (wikitext, --text)");
-  command.add_option("--batch-size", a->batch_size, "Sequences per batch, or auto").show_default();
-  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
-  command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
+  command.add_option("--batch-size", a->batch_size, "Sequences per batch, or auto")->capture_default_str();
+  command.add_option("--device", a->device, "Device to compute on")
+      ->check(lazy::cli::one_of({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")
+      ->check(lazy::cli::one_of({"fp32", "bf16"}))
+      ->capture_default_str();
   command.add_option(
       "--output", a->output,
       "Write the results here: a folder, or a file NAME.json (docs/guides/length.md describes the files of --lengths)");
@@ -106,9 +110,9 @@ Tasks follow lm-evaluation-harness 0.4.13; `lazy eval --list-tasks` names them, 
 describes their files, the schema of the results, and how to add a task. heldout: loss in nats per token,
 bits per byte, perplexity per token.)");
   lazy::cli::add_length_options(command, *lengths);
-  command.callback([a, lengths, command] {
+  command.callback([a, lengths, &command] {
     lazy::install_stop_handlers();
-    a->command = command.line();
+    a->command = lazy::cli::command_line(command);
     run(*a, *lengths);
   });
 });

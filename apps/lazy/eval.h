@@ -53,7 +53,7 @@ struct LengthArguments {
   std::string report;
 };
 
-void add_length_options(Command command, LengthArguments& arguments);
+void add_length_options(CLI::App& command, LengthArguments& arguments);
 void evaluate_lengths(LengthArguments lengths, const EvalArguments& arguments, const EvalMachine& machine);
 
 }  // namespace lazy::cli

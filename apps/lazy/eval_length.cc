@@ -65,44 +65,44 @@ std::vector<length::ModelVariant> model_variants(const LengthArguments& lengths,
 
 }  // namespace
 
-void add_length_options(Command command, LengthArguments& a) {
+void add_length_options(CLI::App& command, LengthArguments& a) {
   const char* group = "Lengths (docs/guides/length.md)";
   length::LengthEvalOptions& o = a.options;
   command.add_option("--lengths", o.lengths, "Measure at these context lengths: 512,1024,...")
-      .comma_separated()
-      .group(group);
+      ->delimiter(',')
+      ->group(group);
   command
       .add_option("--variant", a.variants,
                   "Also measure with rope-base=X, positions=yarn:4 or cache=streaming:4+508 (separated by commas); "
                   "repeatable")
-      .group(group);
+      ->group(group);
   command
       .add_flag("--per-document", o.per_document,
                 "Windows end at the end of their document (default: documents are concatenated)")
-      .group(group);
-  command.add_option("--stride", o.stride, "Stride of sliding windows in tokens").positive().group(group);
+      ->group(group);
+  command.add_option("--stride", o.stride, "Stride of sliding windows in tokens")->check(kPositive)->group(group);
   command
       .add_option("--depths", a.depths,
                   "Positions of the answer in synthetic tasks, in percent of the context (default: 0,25,50,75,100)")
-      .comma_separated()
-      .range(0.0, 100.0)
-      .group(group);
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 100.0))
+      ->group(group);
   command.add_option("--probe-samples", o.synthetic.samples, "Contexts per length and depth")
-      .range(1, 100000)
-      .show_default()
-      .group(group);
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--pairs", o.synthetic.pairs, "Key-value pairs of the task recall")
-      .range(1, 10000)
-      .show_default()
-      .group(group);
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--seed", o.synthetic.seed, "Seed of the synthetic tasks and of the confidence intervals")
-      .show_default()
-      .group(group);
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--resamples", o.resamples, "Resamples of the bootstrap")
-      .range(100, 1000000)
-      .show_default()
-      .group(group);
-  command.add_option("--report", a.report, "Write an HTML page with curves to this file").group(group);
+      ->check(CLI::Range(100, 1000000))
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--report", a.report, "Write an HTML page with curves to this file")->group(group);
 }
 
 void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const EvalMachine& machine) {

@@ -76,38 +76,36 @@ void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) 
 
 }  // namespace
 
-void add_evidence_options(Command command, EvidenceArguments& a) {
+void add_evidence_options(CLI::App& command, EvidenceArguments& a) {
   const std::string group = "evidence";
-  command
-      .add_option("--block", a.blocks,
-                  "Run this block of the protocol (may be repeated; default: all blocks, in order)")
-      .repeatable()
-      .group(group);
+  add_repeated_option(command, "--block", a.blocks,
+                      "Run this block of the protocol (may be repeated; default: all blocks, in order)")
+      ->group(group);
   command
       .add_option("--seconds", a.seconds,
                   "Do not start runs that are expected to end later than this many seconds from now")
-      .positive()
-      .group(group);
+      ->check(kPositive)
+      ->group(group);
   command
       .add_flag("--split", a.split,
                 "With --seconds: also start the first run that would exceed the time limit, stop it at the limit, and "
                 "resume it in the next call")
-      .group(group);
+      ->group(group);
   command
       .add_option("--records", a.records,
                   "Folder of the records (one JSON file with the measurements of each run); recipes use these records "
                   "instead of training and measuring again")
-      .show_default()
-      .group(group);
+      ->capture_default_str()
+      ->group(group);
   command
       .add_flag("--list", a.list, "Run nothing: print the runs, which of them are recorded, and the expected seconds")
-      .group(group);
+      ->group(group);
   command.add_option("--protocol", a.protocol, "Protocol file (default: the built-in configs/evidence.toml)")
-      .group(group);
+      ->group(group);
   command
       .add_option("--claims", a.claims,
                   "File with the claims that --report tests (default: configs/evidence-claims.toml)")
-      .group(group);
+      ->group(group);
 }
 
 void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {

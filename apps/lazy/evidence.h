@@ -22,7 +22,7 @@ struct SharedArguments {
   bool json = false, report = false;
 };
 
-void add_evidence_options(Command command, EvidenceArguments& arguments);
+void add_evidence_options(CLI::App& command, EvidenceArguments& arguments);
 void run_evidence(const EvidenceArguments& arguments, const SharedArguments& shared);
 
 }  // namespace lazy::cli

@@ -50,12 +50,14 @@ void run(const ExportOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(export, "Write a model as a Hugging Face folder, without training state", [](cli::Command command) {
+LAZY_COMMAND(export, "Write a model as a Hugging Face folder, without training state", [](CLI::App& command) {
   auto o = std::make_shared<ExportOptions>();
-  command.add_option("model", o->run, "Model folder, run folder of `lazy train`, or checkpoint").required();
-  command.add_option("folder", o->model, "Folder to write; must not exist yet").required();
+  command.add_option("model", o->run, "Model folder, run folder of `lazy train`, or checkpoint")->required();
+  command.add_option("folder", o->model, "Folder to write; must not exist yet")->required();
   cli::add_download_option(command, o->download);
-  command.add_option("--dtype", o->dtype, "Precision of the weights").show_default().one_of({"fp32", "bf16"});
+  command.add_option("--dtype", o->dtype, "Precision of the weights")
+      ->capture_default_str()
+      ->check(cli::one_of({"fp32", "bf16"}));
   command.add_option("--step", o->step,
                      "For a run folder: export the checkpoint of this step instead of the finished model");
   command.footer(

@@ -178,26 +178,25 @@ void run(GenerateArguments options) {
 
 }  // namespace
 
-LAZY_COMMAND(generate, "Continue a text with a model", [](cli::Command command) {
+LAZY_COMMAND(generate, "Continue a text with a model", [](CLI::App& command) {
   auto o = std::make_shared<GenerateArguments>();
-  command.add_option("model", o->model, "Model folder, or run folder of `lazy train`").required();
+  command.add_option("model", o->model, "Model folder, or run folder of `lazy train`")->required();
   cli::add_download_option(command, o->download);
-  command
-      .add_option("--prompt", o->prompts,
-                  "Text to continue; may be repeated (all texts are generated in one batch). Without --prompt and "
-                  "--prompt-file, standard input is the text")
-      .repeatable();
-  command.add_option("--prompt-file", o->prompt_files, "File with a text to continue; may be repeated").repeatable();
+  cli::add_repeated_option(
+      command, "--prompt", o->prompts,
+      "Text to continue; may be repeated (all texts are generated in one batch). Without --prompt and "
+      "--prompt-file, standard input is the text");
+  cli::add_repeated_option(command, "--prompt-file", o->prompt_files, "File with a text to continue; may be repeated");
   command.add_option("--max-tokens", o->max_tokens, "Maximum number of new tokens per text")
-      .show_default()
-      .non_negative();
+      ->capture_default_str()
+      ->check(cli::kNonNegative);
   command
       .add_option("--cache-gib", o->cache_gib,
                   "Maximum GiB of memory for keys, values and states (KV cache); texts that do not fit wait")
-      .show_default()
-      .range(0.001, 1e6);
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6));
   cli::add_sampling_options(command, o->sampling, "sample n uses seed + n");
-  command.add_option("--samples", o->samples, "Texts per prompt").show_default().positive();
+  command.add_option("--samples", o->samples, "Texts per prompt")->capture_default_str()->check(cli::kPositive);
   cli::add_placement_options(command, o->device, o->dtype);
   cli::add_model_options(command, o->model_options);
   command.add_flag("--no-bos", o->no_bos,

@@ -46,8 +46,8 @@ void list(const CommandDescription& program) {
   }
 }
 
-void show(const Command& program, const std::string& topic) {
-  const auto commands = program.describe().subcommands;
+void show(CLI::App& program, const std::string& topic) {
+  const auto commands = describe(program).subcommands;
   const bool is_command =
       std::any_of(commands.begin(), commands.end(), [&](const CommandDescription& c) { return c.name == topic; });
   if (const Guide* guide = find_guide(topic)) {
@@ -60,7 +60,7 @@ void show(const Command& program, const std::string& topic) {
     return;
   }
   if (is_command) {
-    fmt::print("{}", program.subcommand(topic).usage());
+    fmt::print("{}", program.get_subcommand(topic)->help(program.get_name()));
     return;
   }
   std::vector<std::string> known;
@@ -74,20 +74,20 @@ void show(const Command& program, const std::string& topic) {
 }  // namespace
 }  // namespace lazy::cli
 
-LAZY_COMMAND(help, "Print a guide, or the usage of a command", [](lazy::cli::Command command) {
+LAZY_COMMAND(help, "Print a guide, or the usage of a command", [](CLI::App& command) {
   auto topic = std::make_shared<std::string>();
   std::vector<std::string> topics;
   for (const auto& guide : lazy::cli::kGuides) topics.push_back(guide.topic);
   for (const auto& [name, unused] : lazy::cli::subcommands()) {
     if (std::find(topics.begin(), topics.end(), name) == topics.end()) topics.push_back(name);
   }
-  command.add_option("topic", *topic, "Guide or command (default: list them)").suggests(topics);
+  command.add_option("topic", *topic, "Guide or command (default: list them)")->check(lazy::cli::suggestions(topics));
   command.footer(
       "Examples:\n"
       "  lazy help\n"
       "  lazy help configuration | less");
-  command.callback([command, topic] {
-    const auto program = command.root();
-    topic->empty() ? lazy::cli::list(program.describe()) : lazy::cli::show(program, *topic);
+  command.callback([&command, topic] {
+    CLI::App& program = lazy::cli::root(command);
+    topic->empty() ? lazy::cli::list(lazy::cli::describe(program)) : lazy::cli::show(program, *topic);
   });
 });

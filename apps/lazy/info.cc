@@ -167,13 +167,13 @@ void run(const InfoOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(info, "Show the build, or shapes and parameter counts of a model", [](cli::Command command) {
+LAZY_COMMAND(info, "Show the build, or shapes and parameter counts of a model", [](CLI::App& command) {
   auto o = std::make_shared<InfoOptions>();
   command.add_option("path", o->path,
                      "A configuration (FILE.toml, FILE.toml+VARIANT, MODEL or MODEL+RECIPE), a model folder or a run "
                      "folder (default: show build, devices and kernels)");
   cli::add_download_option(command, o->download);
-  command.add_option("--set", o->overrides, "section.key=value: change a configuration's value").repeatable();
+  cli::add_repeated_option(command, "--set", o->overrides, "section.key=value: change a configuration's value");
   command.add_flag("--json", o->json, "Print JSON");
   command.footer(
       "Examples:\n"

@@ -310,23 +310,27 @@ void run(InitArguments o) {
 
 }  // namespace
 
-LAZY_COMMAND(init, "Write a training configuration for a text, a time and this machine", [](cli::Command command) {
+LAZY_COMMAND(init, "Write a training configuration for a text, a time and this machine", [](CLI::App& command) {
   auto o = std::make_shared<InitArguments>();
   command
       .add_option("text", o->texts,
                   "Files or folders as for `lazy data prepare`, including source code; or an existing corpus")
-      .required();
-  command.add_option("-o,--output", o->output, "The configuration to write (.toml)").required();
-  command.add_option("--minutes", o->minutes, "Maximum duration of the training in minutes").positive().show_default();
+      ->required();
+  command.add_option("-o,--output", o->output, "The configuration to write (.toml)")->required();
+  command.add_option("--minutes", o->minutes, "Maximum duration of the training in minutes")
+      ->check(cli::kPositive)
+      ->capture_default_str();
   command
       .add_option("--memory", o->memory, "Maximum memory of the training, e.g. 8GiB (default: 80 % of the free memory)")
-      .byte_size();
+      ->transform(CLI::AsSizeValue(false));
   cli::add_placement_options(command, o->device, o->dtype);
-  const auto kind = command.add_option("--kind", o->kind, "Model").one_of({"lazy", "transformer"}).show_default();
+  const auto kind = command.add_option("--kind", o->kind, "Model")
+                        ->check(cli::one_of({"lazy", "transformer"}))
+                        ->capture_default_str();
   command
       .add_option("--from", o->from,
                   "Model folder or run folder to start from: its tokenizer and its weights, instead of --kind")
-      .excludes(kind);
+      ->excludes(kind);
   cli::add_download_option(command, o->download);
   command.add_option("--name", o->name,
                      "Name of the run in runs/ next to the configuration (default: the file's name)");

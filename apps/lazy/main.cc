@@ -1,8 +1,6 @@
 // `lazy`: one binary to train, evaluate, inspect and run models. Each subcommand is a file in this folder.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -34,7 +32,7 @@ void add_commands(CLI::App& app) {
   auto commands = lazy::cli::subcommands();
   const auto add = [&](const std::string& name, const lazy::cli::Subcommand& command) {
     CLI::App* added = app.add_subcommand(name, command.help);
-    command.set_up(lazy::cli::Command(added));
+    command.set_up(*added);
     return added;
   };
   for (const auto& [section, names] : kSections) {
@@ -56,7 +54,7 @@ std::string command_path(const CLI::App& command) {
 std::vector<std::string> option_names(CLI::App& command) {
   std::vector<std::string> names;
   for (CLI::App* at = &command; at; at = at->get_parent()) {
-    for (const auto& option : lazy::cli::Command(at).describe().options) {
+    for (const auto& option : lazy::cli::describe(*at).options) {
       names.insert(names.end(), option.names.begin(), option.names.end());
     }
   }
@@ -94,7 +92,7 @@ int main(int argc, char** argv) {
   app.fallthrough();
   int threads = 0;
   bool verbose = false;
-  lazy::cli::Option(app.add_option("--threads", threads, "CPU threads (default: all cores)")).positive();
+  app.add_option("--threads", threads, "CPU threads (default: all cores)")->check(lazy::cli::kPositive);
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
   app.set_version_flag("--version", lazy::cli::version_line, "Print the version and exit");
   app.parse_complete_callback([&] {

@@ -107,26 +107,29 @@ void probe(ProbeArguments a) {
 
 }  // namespace
 
-LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](lazy::cli::Command command) {
+LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](CLI::App& command) {
   auto a = std::make_shared<ProbeArguments>();
-  command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
+  command.add_option("model", a->model, "Model folder, or run folder of `lazy train`")->required();
   lazy::cli::add_download_option(command, a->download);
   command.add_option("--text", a->text, "Text file, read as one sample");
   command.add_option("--ids", a->ids, "File of token ids separated by spaces, instead of --text");
   command.add_flag("--bos", a->bos, "Put BOS first (default with --text: as the tokenizer does)");
   command.add_flag("--no-bos", a->no_bos, "Do not add BOS");
-  command.add_option("--length", a->length, "Maximum number of tokens (default: all)").positive();
-  command
-      .add_option("--read", a->options.read,
-                  "Activation to measure; * and ? are wildcards (may be repeated; default: all except scores and "
-                  "weights)")
-      .repeatable();
-  command.add_option("--save", a->options.save, "Activation to write to --output as a tensor (may be repeated)")
-      .repeatable();
+  command.add_option("--length", a->length, "Maximum number of tokens (default: all)")->check(lazy::cli::kPositive);
+  lazy::cli::add_repeated_option(
+      command, "--read", a->options.read,
+      "Activation to measure; * and ? are wildcards (may be repeated; default: all except scores and "
+      "weights)");
+  lazy::cli::add_repeated_option(command, "--save", a->options.save,
+                                 "Activation to write to --output as a tensor (may be repeated)");
   command.add_option("--output", a->output, "The .safetensors file for --save");
   lazy::cli::add_interventions(command);
-  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
-  command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
+  command.add_option("--device", a->device, "Device to compute on")
+      ->check(lazy::cli::one_of({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--dtype", a->dtype, "Computing precision")
+      ->check(lazy::cli::one_of({"fp32", "bf16"}))
+      ->capture_default_str();
   command.add_option("--json", a->json, "Write all results to this JSON file (- for standard output)");
   command.footer(R"(
 Examples:
@@ -136,7 +139,7 @@ Examples:
   lazy probe gpt2 --text sentence.txt --set-zero 'embedding.tokens[0]'
 
 docs/guides/sinks.md lists the names. Statistics are streamed: a tensor is reduced as soon as it is computed.)");
-  command.callback([a, command] {
+  command.callback([a, &command] {
     lazy::install_stop_handlers();
     a->options.interventions = lazy::cli::given_interventions(command);
     probe(*a);

@@ -53,11 +53,11 @@ void write_report(const std::vector<std::string>& folders, const std::string& ou
 
 }  // namespace
 
-LAZY_COMMAND(report, "Write an HTML page about one or several runs", [](lazy::cli::Command command) {
+LAZY_COMMAND(report, "Write an HTML page about one or several runs", [](CLI::App& command) {
   auto folders = std::make_shared<std::vector<std::string>>();
   auto output = std::make_shared<std::string>("report.html");
-  command.add_option("runs", *folders, "Folders of runs (docs/reference/run-directory.md)").required();
-  command.add_option("--output", *output, "Page to write").show_default();
+  command.add_option("runs", *folders, "Folders of runs (docs/reference/run-directory.md)")->required();
+  command.add_option("--output", *output, "Page to write")->capture_default_str();
   command.footer(R"(
 Examples:
   lazy report runs/lazy runs/softmax
@@ -65,5 +65,5 @@ Examples:
 
 The page is self-contained: styles and pictures are inline. Missing parts of a run (eval.json of `lazy eval --output`,
 sinks.json of `lazy sinks --json`, samples.json of `lazy generate --json`) are left out and listed at the end.)");
-  command.callback([folders, output, command] { write_report(*folders, *output, command.line()); });
+  command.callback([folders, output, &command] { write_report(*folders, *output, lazy::cli::command_line(command)); });
 });

@@ -322,35 +322,38 @@ void repro(const ReproArguments& a) {
 
 }  // namespace
 
-LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](lazy::cli::Command command) {
+LAZY_COMMAND(repro, "Reproduce the tables and figures of the paper", [](CLI::App& command) {
   auto a = std::make_shared<ReproArguments>();
   command
       .add_option("recipe", a->recipe,
                   "list, all, evidence, a recipe's name, or the file of a custom recipe (FILE.toml)")
-      .required();
+      ->required();
   command.add_option("page", a->evidence.page,
                      "--report: the page to write in place of the reports below --output, - for standard output");
-  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper").show_default();
+  command.add_option("--scale", a->scale, "tiny (minutes on two CPU cores), small (one GPU) or paper")
+      ->capture_default_str();
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to train on");
   command.add_option("--text", a->text,
                      "Text files or folders. At tiny scale, the training corpus is prepared from them; studies use "
                      "them as input text (default: the prose of Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command
-      .add_option("--domain", a->domains, "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)")
-      .repeatable();
-  command.add_option("--model", a->models, "Model folder for a study, DIR or NAME=DIR (may be repeated)").repeatable();
+  lazy::cli::add_repeated_option(command, "--domain", a->domains,
+                                 "cross-domain: NAME=DIR, a folder of text of another kind (may be repeated)");
+  lazy::cli::add_repeated_option(command, "--model", a->models,
+                                 "Model folder for a study, DIR or NAME=DIR (may be repeated)");
   lazy::cli::add_download_option(command, a->download);
-  command.add_option("--seeds", a->seeds, "Number of training runs (seeds) per model").range(1, 100).show_default();
-  command
-      .add_option(
-          "--only", a->only,
-          "Run only this model with its measurements, only this step with the training that it measures, or only this "
-          "run of evidence (CELL.seedK), to divide work among GPUs; with --dry-run, print this part of the plan (may "
-          "be repeated)")
-      .repeatable();
-  command.add_option("--device", a->device, "Device").one_of({"auto", "cpu", "cuda"}).show_default();
-  command.add_option("--output", a->output, "Folder for steps and reports").show_default();
+  command.add_option("--seeds", a->seeds, "Number of training runs (seeds) per model")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  lazy::cli::add_repeated_option(
+      command, "--only", a->only,
+      "Run only this model with its measurements, only this step with the training that it measures, or only this "
+      "run of evidence (CELL.seedK), to divide work among GPUs; with --dry-run, print this part of the plan (may "
+      "be repeated)");
+  command.add_option("--device", a->device, "Device")
+      ->check(lazy::cli::one_of({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command.add_option("--output", a->output, "Folder for steps and reports")->capture_default_str();
   command.add_flag("--dry-run", a->dry_run,
                    "Run nothing: print the steps, which of them are finished, and the expected cost");
   command.add_flag("--report", a->report,

@@ -206,23 +206,25 @@ void run(ServeArguments options) {
 
 }  // namespace
 
-LAZY_COMMAND(serve, "Serve models over HTTP with an OpenAI-compatible API", [](cli::Command command) {
+LAZY_COMMAND(serve, "Serve models over HTTP with an OpenAI-compatible API", [](CLI::App& command) {
   auto o = std::make_shared<ServeArguments>();
   command
       .add_option("models", o->models,
                   "Model folders or run folders. NAME=FOLDER sets the name of the model (default: the path)")
-      .required();
+      ->required();
   cli::add_download_option(command, o->download);
   command
       .add_option("--host", o->host,
                   "Address to listen on; 0.0.0.0: all IPv4 addresses of this machine (also set API keys)")
-      .show_default();
-  command.add_option("--port", o->port, "Port to listen on; 0 picks a free one").show_default().range(0, 65535);
-  command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line").existing_file();
-  command
-      .add_option("--allowed-origins", o->allowed_origins,
-                  "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all")
-      .repeatable();
+      ->capture_default_str();
+  command.add_option("--port", o->port, "Port to listen on; 0 picks a free one")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65535));
+  command.add_option("--api-key-file", o->api_key_file, "File of accepted API keys, one per line")
+      ->check(CLI::ExistingFile);
+  cli::add_repeated_option(
+      command, "--allowed-origins", o->allowed_origins,
+      "Origin whose web pages may use the server, such as https://example.org (CORS); * allows all");
   command.add_option(
       "--access-log", o->access_log,
       "Append one line per request to this file (- for standard error), without bodies and keys; SIGHUP reopens the "
@@ -230,41 +232,41 @@ LAZY_COMMAND(serve, "Serve models over HTTP with an OpenAI-compatible API", [](c
   const std::string memory = "Memory and batch", network = "Network";
   cli::add_serving_options(command, o->serving, memory);
   command.add_option("--max-running", o->serving.engine.max_running, "Maximum number of sequences in a model's batch")
-      .show_default()
-      .positive()
-      .group(memory);
+      ->capture_default_str()
+      ->check(cli::kPositive)
+      ->group(memory);
   command
       .add_option("--max-waiting", o->serving.engine.max_waiting,
                   "Maximum number of queued sequences per model; further requests get HTTP 429")
-      .show_default()
-      .positive()
-      .group(memory);
+      ->capture_default_str()
+      ->check(cli::kPositive)
+      ->group(memory);
   command
       .add_option("--io-threads", o->threads,
                   "Threads for connections; `lazy --threads N serve ...` sets the compute threads")
-      .show_default()
-      .range(1, 256)
-      .group(network);
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256))
+      ->group(network);
   command.add_option("--max-body-mb", o->max_body_mb, "Maximum size of a request in MiB; larger ones get HTTP 413")
-      .show_default()
-      .range(0.001, 4096.0)
-      .group(network);
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 4096.0))
+      ->group(network);
   command
       .add_option("--max-connections", o->limits.max_connections,
                   "Maximum number of open connections; further ones get HTTP 503")
-      .show_default()
-      .positive()
-      .group(network);
+      ->capture_default_str()
+      ->check(cli::kPositive)
+      ->group(network);
   command
       .add_option("--request-seconds", o->request_seconds,
                   "Maximum time for a response; afterwards HTTP 504, or an error event in a stream")
-      .show_default()
-      .range(0.1, 1e6)
-      .group(network);
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6))
+      ->group(network);
   command.add_option("--idle-seconds", o->idle_seconds, "Maximum idle time of a connection between two requests")
-      .show_default()
-      .range(0.1, 1e6)
-      .group(network);
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e6))
+      ->group(network);
   command.footer(
       "Examples:\n"
       "  lazy serve runs/lazy\n"

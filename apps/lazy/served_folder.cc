@@ -18,19 +18,20 @@
 
 namespace lazy::cli {
 
-void add_serving_options(Command command, ServingOptions& options, const std::string& memory) {
+void add_serving_options(CLI::App& command, ServingOptions& options, const std::string& memory) {
   add_placement_options(command, options.device, options.dtype);
   add_model_options(command, options.model);
-  command.add_option("--cache-gib", options.cache_gib, "GiB of memory per model for keys, values and states (KV cache)")
-      .show_default()
-      .range(0.001, 1e6)
-      .group(memory);
+  command
+      .add_option("--cache-gib", options.cache_gib, "GiB of memory per model for keys, values and states (KV cache)")
+      ->capture_default_str()
+      ->check(CLI::Range(0.001, 1e6))
+      ->group(memory);
   command
       .add_option("--max-model-len", options.engine.max_model_len,
                   "Maximum number of prompt and generated tokens per request; 0: the model's context length")
-      .show_default()
-      .non_negative()
-      .group(memory);
+      ->capture_default_str()
+      ->check(kNonNegative)
+      ->group(memory);
 }
 
 namespace {

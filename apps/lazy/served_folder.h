@@ -23,7 +23,7 @@ struct ServingOptions {
 
 // Adds --device, --dtype and the options of add_model_options(), and, in the help group `memory`, --cache-gib and
 // --max-model-len.
-void add_serving_options(Command command, ServingOptions& options, const std::string& memory);
+void add_serving_options(CLI::App& command, ServingOptions& options, const std::string& memory);
 
 // The engine refers to the model of the folder, so this struct must not be copied or moved.
 struct ServedFolder {

@@ -84,21 +84,20 @@ void measure(SinksArguments a) {
 }  // namespace
 
 LAZY_COMMAND(
-    sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction",
-    [](lazy::cli::Command command) {
+    sinks, "Measure attention sinks: density, sink ratio, released mass, alive fraction", [](CLI::App& command) {
       auto a = std::make_shared<SinksArguments>();
-      command.add_option("model", a->model, "Model folder, or run folder of `lazy train`").required();
+      command.add_option("model", a->model, "Model folder, or run folder of `lazy train`")->required();
       lazy::cli::add_download_option(command, a->download);
       command.add_option("--text", a->text, "Text file to measure on");
       command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare` to measure on, instead of --text");
-      command.add_option("--split", a->split, "Split of --corpus").show_default();
+      command.add_option("--split", a->split, "Split of --corpus")->capture_default_str();
       command
           .add_option("--length", a->options.length,
                       "Tokens per sample (default: the model's training length, at most 2048)")
-          .range(2, 1 << 24);
+          ->check(CLI::Range(2, 1 << 24));
       command.add_option("--samples", a->options.samples, "Maximum number of samples, spread over the text")
-          .positive()
-          .show_default();
+          ->check(lazy::cli::kPositive)
+          ->capture_default_str();
       command.add_flag("--bos", a->options.bos,
                        "Put BOS first in every sample (default with --text: as the tokenizer does)");
       command.add_flag("--no-bos", a->no_bos, "Do not add BOS");
@@ -106,25 +105,29 @@ LAZY_COMMAND(
           .add_option("--maps", a->options.maps,
                       "Attention maps: auto, all, none, LAYER:HEAD,... (counted from 0), or a sinks.json that names "
                       "the heads")
-          .show_default();
+          ->capture_default_str();
       command.add_option("--map-text", a->options.map_text,
                          "Text of the maps (default: the first paragraph of the text)");
       command.add_option("--map-tokens", a->options.map_tokens, "Maximum number of tokens in the maps")
-          .range(2, 64)
-          .show_default();
+          ->check(CLI::Range(2, 64))
+          ->capture_default_str();
       command
           .add_option("--measures", a->options.measures,
                       "Additional measures: weights, vectors, massive, collapse, outliers, decode, or all")
-          .comma_separated();
+          ->delimiter(',');
       lazy::cli::add_interventions(command);
-      command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
-      command.add_option("--dtype", a->dtype, "Computing precision").one_of({"fp32", "bf16"}).show_default();
+      command.add_option("--device", a->device, "Device to compute on")
+          ->check(lazy::cli::one_of({"auto", "cpu", "cuda"}))
+          ->capture_default_str();
+      command.add_option("--dtype", a->dtype, "Computing precision")
+          ->check(lazy::cli::one_of({"fp32", "bf16"}))
+          ->capture_default_str();
       command.add_flag("--layer-at-a-time", a->by_layers,
                        "Load each layer's weights only while it computes, for models larger than the memory");
       command
           .add_option("--memory", a->memory,
                       "Use --layer-at-a-time if the weights need more memory than this, such as 4GiB")
-          .byte_size();
+          ->transform(CLI::AsSizeValue(false));
       command.add_option("--json", a->json, "Write all results to this JSON file (- for standard output)");
       command.add_option("--report", a->report, "Write an HTML page with figures to this file");
       command.footer(R"(
@@ -139,10 +142,10 @@ Examples:
 Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
 visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
 100 samples of 64 tokens. Memory grows with the length, never with its square.)");
-      command.callback([a, command] {
+      command.callback([a, &command] {
         lazy::install_stop_handlers();
         a->options.interventions = lazy::cli::given_interventions(command);
-        a->command = command.line();
+        a->command = lazy::cli::command_line(command);
         if (a->options.measures == std::vector<std::string>{"all"}) a->options.measures = lazy::sinks::kFurtherMeasures;
         measure(*a);
       });

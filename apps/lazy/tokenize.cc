@@ -62,12 +62,12 @@ void run(const TokenizeOptions& options) {
 
 }  // namespace
 
-LAZY_COMMAND(tokenize, "Convert text to token ids, or token ids to text", [](cli::Command command) {
+LAZY_COMMAND(tokenize, "Convert text to token ids, or token ids to text", [](CLI::App& command) {
   auto options = std::make_shared<TokenizeOptions>();
   command
       .add_option("--tokenizer", options->tokenizer,
                   "\"bytes\", a .model file, a tokenizer.json, or a folder that contains one")
-      .required();
+      ->required();
   cli::add_download_option(command, options->download);
   command.add_option("input", options->input, "File to read (default: standard input)");
   command.add_flag("--decode", options->decode, "Convert ids to text");

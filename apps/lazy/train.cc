@@ -52,37 +52,40 @@ void print_plan(const lazy::train::TrainConfig& config, TrainArguments& argument
   fmt::print("{}", arguments.json ? plan.dump(2) + "\n" : lazy::train::plan_text(plan));
 }
 
-void add_plan_options(lazy::cli::Command command, TrainArguments& arguments) {
+void add_plan_options(CLI::App& command, TrainArguments& arguments) {
   auto& plan = arguments.plan;
   plan.gpu_memory_gib = kH200Gib;
   const auto dry_run =
       command.add_flag("--dry-run", arguments.dry_run, "Only print the memory, time and data that the run needs");
-  for (const lazy::cli::Option& option :
-       {command.add_option("--gpus", plan.gpus, "Number of GPUs of the planned run").range(1, 1 << 20).show_default(),
+  for (CLI::Option* option :
+       {command.add_option("--gpus", plan.gpus, "Number of GPUs of the planned run")
+            ->check(CLI::Range(1, 1 << 20))
+            ->capture_default_str(),
         command.add_option("--gpu", plan.gpu,
                            "GPU model, such as H100 or A100 (default: the GPU of this machine, else H200)"),
-        command.add_option("--gpu-memory", plan.gpu_memory_gib, "Usable GiB of memory per GPU (default: as on an H200)")
-            .positive(),
+        command
+            .add_option("--gpu-memory", plan.gpu_memory_gib, "Usable GiB of memory per GPU (default: as on an H200)")
+            ->check(lazy::cli::kPositive),
         command
             .add_option("--peak-tflops", plan.speed.peak_tflops,
                         "Dense bf16 TFLOP/s per GPU (default: metrics.peak_tflops, else the value for --gpu)")
-            .positive(),
+            ->check(lazy::cli::kPositive),
         command.add_option("--mfu", arguments.mfu, "Assumed model FLOPs utilization (MFU) for the time estimate")
-            .range(0.001, 1.0),
+            ->check(CLI::Range(0.001, 1.0)),
         command.add_option("--measured", arguments.measured,
                            "Output of `lazy bench train --json`, for the time estimate"),
         command
             .add_option("--scaling", plan.speed.scaling,
                         "Scaling efficiency: speed of N GPUs divided by N times the speed of one GPU")
-            .range(0.01, 1.0),
+            ->check(CLI::Range(0.01, 1.0)),
         command.add_flag("--json", arguments.json, "Print the plan as JSON")}) {
-    option.needs(dry_run);
+    option->needs(dry_run);
   }
 }
 
 }  // namespace
 
-LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command command) {
+LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) {
   auto arguments = std::make_shared<TrainArguments>();
   const auto config =
       command.add_option("config", arguments->config,
@@ -90,12 +93,13 @@ LAZY_COMMAND(train, "Train a model from a configuration", [](lazy::cli::Command 
   const auto model = command
                          .add_option("--model", arguments->model,
                                      "Model: a name in configs/models, optionally NAME+VARIANT, or a file")
-                         .suggests(lazy::shipped_names(lazy::ShippedKind::model))
-                         .excludes(config);
+                         ->check(lazy::cli::suggestions(lazy::shipped_names(lazy::ShippedKind::model)))
+                         ->excludes(config);
   command.add_option("--recipe", arguments->recipe, "Training recipe for --model: a name in configs/recipes or a file")
-      .suggests(lazy::shipped_names(lazy::ShippedKind::recipe))
-      .needs(model);
-  command.add_option("--set", arguments->settings, "Override a key: section.key=value (may be repeated)").repeatable();
+      ->check(lazy::cli::suggestions(lazy::shipped_names(lazy::ShippedKind::recipe)))
+      ->needs(model);
+  lazy::cli::add_repeated_option(command, "--set", arguments->settings,
+                                 "Override a key: section.key=value (may be repeated)");
   command.add_option("--from", arguments->from,
                      "Model folder or run folder to start from instead of random weights (sets model.from)");
   command.add_flag("--resume", arguments->resume,

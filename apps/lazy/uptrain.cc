@@ -34,7 +34,7 @@ struct UptrainArguments {
 // Python runs in the root directory, so relative paths must be made absolute.
 std::string absolute_path(const std::string& path) { return path.empty() ? path : fs::absolute(path).string(); }
 
-void run(const UptrainArguments& a, Command command) {
+void run(const UptrainArguments& a, CLI::App& command) {
   const fs::path program = fs::read_symlink("/proc/self/exe");
   const bool trains = a.report_only.empty() && !a.model.empty();
   const std::string model = trains ? resolve_model_folder("uptrain", a.model, a.download) : a.model;
@@ -52,8 +52,8 @@ void run(const UptrainArguments& a, Command command) {
                                           {(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
                                            (program.parent_path().parent_path() / "python").string()}},
                                          {"program", program.string()},
-                                         {"line", command.line()},
-                                         {"threads", command.root().count("--threads") > 0 ? thread_count() : 0},
+                                         {"line", command_line(command)},
+                                         {"threads", root(command).count("--threads") > 0 ? thread_count() : 0},
                                          {"model", absolute_path(model)},
                                          {"text", text},
                                          {"corpus", absolute_path(a.corpus)},
@@ -88,55 +88,61 @@ void run(const UptrainArguments& a, Command command) {
 
 }  // namespace
 
-LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure the effect", [](Command command) {
+LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure the effect", [](CLI::App& command) {
   auto a = std::make_shared<UptrainArguments>();
   command.add_option("model", a->model, "Model folder or run folder with softmax attention");
   add_download_option(command, a->download);
   command.add_option("--text", a->text, "Text to train on: files or folders as for `lazy data prepare`");
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare --tokenizer MODEL`, instead of --text");
   command.add_option("--validation", a->validation, "Fraction of the documents of --text in the validation split")
-      .range(0.0, 0.999)
-      .show_default();
+      ->check(CLI::Range(0.0, 0.999))
+      ->capture_default_str();
   command.add_option("--tokens", a->tokens,
                      "Number of tokens per training run, such as 30M; at most four passes over the text");
   command.add_option("--output", a->output, "Folder of the results; repeat the command to continue an interrupted run");
   command.add_flag("--control", a->control, "Also train the softmax model on the same tokens");
   command.add_option("--seeds", a->seeds, "Number of training runs of each kind, with seeds 1, 2, ...")
-      .range(1, 1000)
-      .show_default();
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command.add_option("--seed", a->seed, "Only these seeds, such as 2,3, instead of --seeds")
-      .comma_separated()
-      .non_negative();
+      ->delimiter(',')
+      ->check(kNonNegative);
   command.add_option("--window", a->window, "Number of distances with a learned bias; 0: no bias")
-      .range(0, 1 << 20)
-      .show_default();
-  command.add_option("--to", a->to, "Final value of the offset, which is shifted from 0").show_default();
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--to", a->to, "Final value of the offset, which is shifted from 0")->capture_default_str();
   command.add_option("--anneal", a->anneal, "Fraction of the steps during which the offset is shifted")
-      .range(0.0, 1.0)
-      .show_default();
-  command.add_option("--seq-len", a->seq_len, "Tokens per sequence").range(2, 1 << 24).show_default();
-  command.add_option("--batch-tokens", a->batch_tokens, "Tokens per step").positive().show_default();
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--seq-len", a->seq_len, "Tokens per sequence")
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  command.add_option("--batch-tokens", a->batch_tokens, "Tokens per step")->check(kPositive)->capture_default_str();
   command.add_option("--batch-size", a->batch_size, "Sequences per micro-batch; 0: chosen for the device")
-      .non_negative()
-      .show_default();
-  command.add_option("--lr", a->lr, "Peak learning rate").positive().show_default();
-  command.add_option("--weight-decay", a->weight_decay, "Weight decay of AdamW").non_negative().show_default();
+      ->check(kNonNegative)
+      ->capture_default_str();
+  command.add_option("--lr", a->lr, "Peak learning rate")->check(kPositive)->capture_default_str();
+  command.add_option("--weight-decay", a->weight_decay, "Weight decay of AdamW")
+      ->check(kNonNegative)
+      ->capture_default_str();
   command.add_option("--tasks", a->tasks, "Benchmarks, with the names of `lazy eval --tasks`; requires --data")
-      .comma_separated();
+      ->delimiter(',');
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
   command.add_option("--lengths", a->lengths, "Context lengths at which the decoding speed is measured")
-      .comma_separated()
-      .show_default();
-  command.add_option("--device", a->device, "Device to compute on").one_of({"auto", "cpu", "cuda"}).show_default();
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--device", a->device, "Device to compute on")
+      ->check(one_of({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   command.add_option("--dtype", a->dtype, "Computing precision; auto: bf16 on a GPU, fp32 on a CPU")
-      .one_of({"auto", "fp32", "bf16"})
-      .show_default();
+      ->check(one_of({"auto", "fp32", "bf16"}))
+      ->capture_default_str();
   command.add_option("--gpus", a->gpus, "Number of GPUs (ranks) per training run, started with torchrun")
-      .range(1, 1024)
-      .show_default();
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command.add_option("--only", a->only, "Run only these groups of steps")
-      .comma_separated()
-      .one_of({"train", "eval", "speed", "report"});
+      ->delimiter(',')
+      ->check(one_of({"train", "eval", "speed", "report"}));
   command.add_option("--report-only", a->report_only, "Only write the report of this folder, from its results.json");
   command.footer(R"(
 Examples:
@@ -149,7 +155,7 @@ Examples:
 
 Writes up/results.json, up/report.html and up/report.md; up/runs/lazy-seed1/model is the model. The report needs Python
 with jinja2, matplotlib and scipy (see `lazy doctor`); the measurements need no package.)");
-  command.callback([a, command] { run(*a, command); });
+  command.callback([a, &command] { run(*a, command); });
 });
 
 }  // namespace lazy::cli

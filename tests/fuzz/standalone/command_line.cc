@@ -1,8 +1,6 @@
 // The command line of some commands, with one word per line. It is parsed, but no command runs.
 #include "apps/lazy/command.h"
 
-#include <CLI/CLI.hpp>
-
 #include <algorithm>
 
 #include "core/text.h"
@@ -22,7 +20,7 @@ LAZY_FUZZ_TARGET(command_line) {
   app.add_option("--threads", threads, "CPU threads")->check(CLI::PositiveNumber);
   app.add_flag("-v,--verbose", verbose, "Print debugging messages");
   for (const auto& [name, command] : cli::subcommands()) {
-    command.set_up(cli::Command(app.add_subcommand(name, command.help)));
+    command.set_up(*app.add_subcommand(name, command.help));
   }
   app.parse_complete_callback([] { throw Parsed(); });
   std::vector<std::string> words = split(input, '\n');
