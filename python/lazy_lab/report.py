@@ -5,8 +5,8 @@ import json
 from dataclasses import dataclass
 
 from .errors import UserError
-from .intervals import Interval, paired_difference, student_interval
 from .results import FORMAT, KINDS
+from .statistics import Interval, paired_difference, student_interval
 from .steps import write_atomic
 
 PACKAGES = ("jinja2", "matplotlib", "scipy")
