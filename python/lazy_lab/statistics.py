@@ -61,9 +61,9 @@ def p_value(values, bound=0):
 
 
 def holm(p_values):
-    """Returns p values with Holm's correction for multiple tests (Holm 1979). The argument is a list, or a dictionary of
-    claims; the result has the same form. None stands for a claim that was not measured or has no p. It remains None and
-    does not count in the size of the family."""
+    """Returns p values with Holm's correction for multiple tests (Holm 1979), in the form of the argument: a list, or a
+    dictionary of claims. None stands for a claim that was not measured or has no p. It remains None and does not count
+    in the size of the family."""
     if isinstance(p_values, dict):
         return dict(zip(p_values, holm(list(p_values.values()))))
     measured = [index for index, p in enumerate(p_values) if p is not None]
@@ -91,8 +91,9 @@ def verdict(values, adjusted_p, bound=0, side="below"):
 
 
 def power_of(difference, standard_deviation, seeds, alpha):
-    """Returns the power of the two-sided paired t test for a true difference: the chance that the mean of `seeds` normal
-    differences with this standard deviation is more than the critical number of standard errors away from zero."""
+    """Returns the power of the two-sided paired t test for a true difference. This is the chance that the mean of
+    `seeds` normal differences with this standard deviation is further from zero than the critical number of standard
+    errors."""
     from scipy.stats import chi, norm, t
 
     degrees = seeds - 1
@@ -107,7 +108,8 @@ def detectable(standard_deviation, seeds, power=0.8, tests=1):
     """Returns the smallest true difference that a two-sided paired t test at 5 % finds with the given power.
 
     standard_deviation: of the differences over seeds, in the unit of the result. tests: number of claims in the family;
-    the level is that of Holm's first step, 5 % divided by this number. Returns None for fewer than two seeds."""
+    the level is 5 % divided by this number, as in the first step of Holm's correction. Returns None for fewer than two
+    seeds."""
     if seeds < 2:
         return None
     if standard_deviation == 0:
@@ -122,8 +124,8 @@ def detectable(standard_deviation, seeds, power=0.8, tests=1):
 
 
 def contrasts(values):
-    """Returns the effects of a full factorial design with two levels per factor: {(0,): main effect of the first factor,
-    (0, 1): interaction of the first two factors, ...}.
+    """Returns the effects of a full factorial design with two levels per factor: {(0,): main effect of the first
+    factor, (0, 1): interaction of the first two factors, ...}.
 
     values: {levels: value}, where levels is a tuple with 0 or 1 per factor. An effect is the sum of sign times value,
     divided by half the number of cells: the mean at the high level minus the mean at the low level."""

@@ -50,7 +50,7 @@ def test_paired_difference_and_p_match_r():
 
 
 def test_interval_and_p_by_hand():
-    # Mean 2, sample variance 1, standard error 1 / sqrt(3); the 97.5 % point of t with 2 degrees of freedom is 4.302653.
+    # Mean 2, sample variance 1, standard error 1 / sqrt(3). The 97.5 % point of t is 4.302653 (2 degrees of freedom).
     found = student_interval([1, 2, 3])
     assert (found.deviation, found.high - 2) == pytest.approx((1, 4.302653 / math.sqrt(3)), rel=1e-6)
     # With 2 degrees of freedom, P(|T| > t) = 1 - t / sqrt(2 + t^2); here t = 2 sqrt(3).
@@ -102,8 +102,8 @@ def test_detectable_difference_matches_the_literature():
 
 
 def test_detectable_difference_of_two_seeds_by_the_closed_form():
-    # With two seeds the t test finds a difference if |x1 + x2| > c |x1 - x2|. Both are independent normal values of
-    # standard deviation sqrt(2), so for a shift far from zero the power is P(|N| < shift / c) up to the noise of the sum.
+    # With two seeds, the t test finds a difference if |x1 + x2| > c |x1 - x2|. Sum and difference are independent normal
+    # values with standard deviation sqrt(2). The power is the mean of P(|difference| < |sum| / c) over the sum.
     critical = stats.t.ppf(0.975, 1)
     difference = detectable(1, 2)
     power = stats.norm.expect(lambda x: 2 * stats.norm.cdf(abs(x + math.sqrt(2) * difference) / critical) - 1)
