@@ -5,9 +5,9 @@ import json
 from dataclasses import dataclass
 
 from .errors import UserError
-from .results import FORMAT, KINDS
 from .statistics import Interval, paired_difference, student_interval
 from .steps import write_atomic
+from .uptrain_results import FORMAT, KINDS
 
 PACKAGES = ("jinja2", "matplotlib", "scipy")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from . import plan, report
 from .errors import RunError, Stopped, UserError
 from .options import GROUPS, check_corpus, check_folder, forget_training_settings, parse
-from .results import collect
 from .steps import Runner, say, write_atomic
+from .uptrain_results import collect
 
 
 def program_json(options, *arguments):
