@@ -1,0 +1,78 @@
+"""Measures of distance biases and sinks, compared with curves whose properties are known and with direct sums."""
+
+import numpy as np
+import pytest
+from lazy_lab.intervals import student_interval
+from lazy_lab.measures import (
+    bias_noise,
+    effective_range,
+    excess_sink,
+    inhibition_of_return,
+    inhibition_share,
+    uniform_sink_ratio,
+)
+
+SINGLE = [[distance, distance] for distance in range(128)]
+
+
+def curve(near=1.0, dip=-0.5, own=-2.0, noise=0.02):
+    """A curve with a raised neighbor, a dip at distances 2 to 10, and normal noise everywhere."""
+    bias = noise * np.random.default_rng(0).normal(size=128)
+    bias[0], bias[1] = own, near
+    bias[2:11] += dip
+    return bias
+
+
+def test_noise_is_the_standard_deviation_of_single_entries():
+    assert bias_noise(curve(noise=0.1), SINGLE) == pytest.approx(0.1, rel=0.25)
+
+
+def test_noise_does_not_depend_on_the_width_of_the_ranges():
+    bias = 0.1 * np.random.default_rng(1).normal(size=4011)
+    ranges = [[d, d] for d in range(11)] + [[d, d + 3] for d in range(11, 4011, 4)]
+    means = [bias[first : last + 1].mean() for first, last in ranges]
+    assert bias_noise(means, ranges) == pytest.approx(0.1, rel=0.1)
+
+
+def test_inhibition_of_return_does_not_use_the_own_token():
+    assert inhibition_of_return(curve(own=-5.0), SINGLE)["holds"]
+    assert inhibition_of_return(curve(own=5.0), SINGLE)["holds"]
+    # A raised own token does not replace a raised neighbor.
+    assert not inhibition_of_return(curve(near=-0.2, own=5.0), SINGLE)["holds"]
+
+
+def test_inhibition_of_return_needs_a_dip_below_the_noise_that_fades():
+    assert not inhibition_of_return(curve(dip=0.0), SINGLE)["holds"]
+    lasting = curve()
+    lasting[11:] -= 0.5
+    assert not inhibition_of_return(lasting, SINGLE)["holds"]
+
+
+def test_mirrored_curves_are_the_control():
+    assert inhibition_share([[curve(), curve()], [-curve(), curve(dip=0.0)]], SINGLE) == (0.5, 0.25)
+
+
+def test_inhibition_of_return_refuses_wide_ranges_near_the_query():
+    with pytest.raises(ValueError, match="single distances"):
+        inhibition_of_return(np.zeros(12), [[2 * d, 2 * d + 1] for d in range(12)])
+
+
+def test_effective_range_is_where_zeroing_starts_to_cost():
+    rest = np.random.default_rng(2).normal(size=(1, 50))
+    cost = np.array([[0.3], [0.1], [0.02], [0.001], [0.0]])
+    assert effective_range([0, 1, 4, 16, 127], rest + cost, student_interval) == 16
+    # A distance at which zeroing is free by chance does not count, because a larger distance costs again.
+    cost[0] = 0
+    assert effective_range([0, 1, 4, 16, 127], rest + cost, student_interval) == 16
+    assert effective_range([0, 1], rest + [[0.3], [0.0]], student_interval) == 1
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_null_of_the_excess_sink_is_the_ratio_of_uniform_rows(constant):
+    offsets, length = np.array([[-1.5, -1.0, -0.25, 0.0]]) * (0.01 if constant else 1), 64
+    expected = [
+        sum(max(0.0, 1 / i + (tau if constant else tau / i)) for i in range(1, length + 1)) / length
+        for tau in offsets[0]
+    ]
+    np.testing.assert_allclose(uniform_sink_ratio(offsets, length, constant)[0], expected, rtol=1e-12)
+    assert excess_sink([expected], offsets, length, constant) == pytest.approx(0, abs=1e-15)
