@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <set>
 
 #include "core/file.h"
 #include "repro/evidence/figures.h"
@@ -356,28 +355,6 @@ TEST(EvidenceReportOfTheProject, CommittedRecords_AreRead) {
   EXPECT_EQ(json.at("recorded"), records.json.size());
   EXPECT_EQ(json.at("runs"), protocol.runs().size());
   EXPECT_THAT(page, HasSubstr("B.softmax.seed1"));
-}
-
-// Command that writes the page: lazy repro evidence --report docs/results/README.md
-TEST(EvidenceReportOfTheProject, CommittedPage_MatchesCommittedRecords) {
-  const Protocol protocol = embedded_protocol();
-  const EvidenceClaims claims = embedded_claims(protocol);
-  const fs::path folder = fs::path(LAZY_SOURCE_DIR) / "docs/results";
-  const EvidenceRecords records = read_records(folder / "evidence", protocol);
-  EXPECT_EQ(read_file(folder / "README.md"),
-            evidence_page(claims, protocol, records, evidence_figures(claims, protocol, records)));
-  std::set<std::string> drawn, committed;
-  for (const EvidenceFigure& figure : evidence_figures(claims, protocol, records)) {
-    drawn.insert(figure.file);
-    EXPECT_EQ(read_file(folder / figure.file), figure.svg) << figure.file;
-  }
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string file = entry.path().filename();
-    if (file.starts_with("claim-") || file.starts_with("training-") || file.starts_with("layers-") ||
-        file.starts_with("head-start-"))
-      committed.insert(file);
-  }
-  EXPECT_EQ(committed, drawn) << "the folder contains an outdated figure";
 }
 
 TEST_F(EvidenceReport, List_IsReplacedByItsMean) {

@@ -190,38 +190,5 @@ TEST(EvidenceStepsCommand, Report_IsWrittenFromRecords) {
   fs::remove_all(output);
 }
 
-// Each page contains the command that generates it.
-TEST(EvidenceStepsCommand, CommittedPages_MatchCommittedRecords) {
-  std::vector<std::string> pages{"docs/results/rivals.md"};
-  for (const auto& entry : fs::directory_iterator(fs::path(LAZY_SOURCE_DIR) / "docs/results/small"))
-    pages.push_back("docs/results/small/" + entry.path().filename().string());
-  EXPECT_GT(pages.size(), 1u);
-  const TemporaryFolder folder;
-  for (const std::string& page : pages) {
-    const std::string recipe = fs::path(page).stem();
-    std::string committed = read_file(fs::path(LAZY_SOURCE_DIR) / page);
-    const std::string to_page = fmt::format(" --report {}", page);
-    const size_t command = committed.find(fmt::format("lazy repro {} --scale small", recipe));
-    const size_t end = committed.find(to_page);
-    ASSERT_LT(command, end) << recipe;
-    ASSERT_NE(end, std::string::npos) << recipe;
-    const std::string arguments = committed.substr(command + 4, end - command - 4);
-    ASSERT_EQ(arguments.find_first_of("`\n"), std::string::npos) << arguments;
-    const fs::path made = folder.path / (recipe + ".md");
-    const auto [code, text] = run_command(fmt::format("cd {} && {}{} --report {} --output nowhere", LAZY_SOURCE_DIR,
-                                                      LAZY_BINARY, arguments, made.string()));
-    ASSERT_EQ(code, 0) << text;
-    committed.replace(end, to_page.size(), " --report " + made.string());
-    EXPECT_EQ(committed, read_file(made)) << recipe;
-    for (const auto& entry : fs::directory_iterator(folder.path)) {
-      const fs::path file = entry.path().filename();
-      if (file.extension() == ".svg") {
-        EXPECT_EQ(read_file((fs::path(LAZY_SOURCE_DIR) / page).parent_path() / file), read_file(entry.path())) << file;
-      }
-      fs::remove(entry.path());
-    }
-  }
-}
-
 }  // namespace
 }  // namespace lazy::repro

@@ -1,0 +1,87 @@
+"""The page details.md: effects of the three parts of Lazy Attention, further checks, and all trainings of the protocol."""
+
+import itertools
+
+from .. import statistics
+from . import data, text
+from .data import ALIVE, DENSITY, ELASTIC, EXCESS, LAMBADA, LENGTHS, LOSS, RATIO, SOFTMAX, Measure, trainings
+
+# The models of the factorial design by (Elastic-Softmax, RoPE base 1.5e5, bias): 0 without the part, 1 with it.
+DESIGN = dict(zip(itertools.product((0, 1), repeat=3), (*SOFTMAX, *ELASTIC)))
+PARTS = ("Elastic-Softmax", "RoPE base 1.5e5", "bias")
+LONG_WINDOWS = Measure("loss in windows of 2048", f"{LENGTHS}/2048/loss")
+ACTIVATIONS = "measures/activations"
+EFFECTS = (
+    LOSS,
+    LAMBADA,
+    EXCESS,
+    DENSITY,
+    Measure("cosine of hidden states", f"{ACTIVATIONS}/collapse/cosine"),
+    Measure("effective rank of hidden states", f"{ACTIVATIONS}/collapse/effective_rank", 1),
+    Measure("kurtosis of the residual stream", f"{ACTIVATIONS}/residual/other_positions/kurtosis", 0),
+    LONG_WINDOWS,
+)
+BASES = {
+    "softmax, 1e4": "B.softmax",
+    "softmax, 5e4": "softmax-base50000@200",
+    "softmax, 1.5e5": "B.softmax-base150k",
+    "softmax, 1e6": "softmax-base1000000@200",
+    "Lazy, 1e4": "B.elastic-bias",
+    "Lazy, 5e4": "lazy-base50000@200",
+    "Lazy, 1.5e5": "B.lazy",
+    "Lazy, 1e6": "lazy-base1000000@200",
+}
+CACHES = {"all keys": "full", "last 512 keys": "window", "first 4 and last 508": "first"}
+WIKITEXT = [measure._replace(digits=4) for measure in (LOSS, *data.OTHER_TEXT[1:3])]
+
+
+def effects():
+    """Returns the table of the main effects and the interactions of two parts."""
+    rows = []
+    for measure in EFFECTS:
+        cells = {levels: measure.of(model) for levels, model in DESIGN.items()}
+        by_seed = [statistics.contrasts({levels: found[seed] for levels, found in cells.items()}) for seed in (1, 2, 3)]
+        chosen = [subset for subset in by_seed[0] if len(subset) < 3]
+        found = [statistics.student_interval(effect[subset] for effect in by_seed) for subset in chosen]
+        style = {"digits": measure.digits, "scale": measure.scale, "signed": True}
+        rows.append([measure.title, *(text.estimate(interval, **style) for interval in found)])
+    return text.table(["", *(" x ".join(PARTS[factor] for factor in subset) for subset in chosen)], rows)
+
+
+def precision():
+    """Returns the table of the effects of 8-bit products and of attention gradients from exact sums on the loss."""
+    softmax = LOSS.of("B.softmax") | data.values("softmax@200", "heldout/loss")
+    pairs = {
+        "softmax: fp8 instead of bf16 matrix products": (softmax, LOSS.of("softmax-fp8@200")),
+        "Lazy: attention gradients from exact instead of 16-bit sums": (LOSS.of("B.lazy"), LOSS.of("lazy-exact@200")),
+    }
+    found = {title: statistics.paired_difference(*pair) for title, pair in pairs.items()}
+    rows = [[title, text.estimate(change, 4, signed=True), change.count] for title, change in found.items()]
+    return text.table(["change", LOSS.title, "seeds"], rows)
+
+
+def runs():
+    """Returns the table of all trainings of the protocol."""
+    measures = (*WIKITEXT, RATIO, EXCESS, DENSITY, ALIVE)
+    rows = [
+        [record["cell"], seed, f"{record['tokens'] / 1e6:.0f}M"]
+        + [text.number(measure.of(model)[seed], measure.digits, measure.scale) for measure in measures]
+        + [record["block"]]
+        for model, records in trainings().items()
+        for seed, record in records.items()
+    ]
+    return text.table(["model", "seed", "tokens", *(m.title for m in measures), "block of the protocol"], rows)
+
+
+def write(folder):
+    streaming = {"Lazy": "lazy@200", "softmax, RoPE base 1.5e5": "softmax-rope150k@200"}
+    caches = [Measure(title, f"streaming/{name}") for title, name in CACHES.items()]
+    text.write_page(
+        folder,
+        "details",
+        effects=effects(),
+        bases=text.models_by_measures("model, RoPE base", BASES, (LOSS, LONG_WINDOWS, RATIO)),
+        precision=precision(),
+        streaming=text.models_by_measures("model", streaming, caches),
+        runs=runs(),
+    )

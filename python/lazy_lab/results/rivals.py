@@ -1,0 +1,145 @@
+"""The page rivals.md: other normalizers and gates, and other offsets of Elastic-Softmax, at 200M tokens."""
+
+import functools
+
+from .. import charts
+from . import pictures, text
+from .data import (
+    ALIVE,
+    COMPARED,
+    DENSITY,
+    EXCESS,
+    LAMBADA,
+    LOSS,
+    RATIO,
+    ROWS_OF_V,
+    SINK,
+    TRAIN_TIME,
+    Measure,
+    combine,
+    percent,
+    time_ratio,
+    values,
+)
+from .published import TABLE2
+
+RIVALS = {
+    model: shown for model, shown in COMPARED.items() if model in ("B.softmax", "B.elastic", "B.lazy") or "@" in model
+}
+OFFSETS = {  # normalizers with other offsets and starts of tau; the last two were trained once
+    "softmax": "B.softmax",
+    "ReLU(softmax + tau), tau from 0": "D.elastic-constant",
+    "ReLU(softmax + tau / i), tau from 0": "D.elastic-from-0",
+    "tau from -0.5": "F1.elastic-from-minus-05",
+    "tau from -1": "B.elastic",
+    "tau from -1.5": "F1.elastic-from-minus-15",
+    "tau from -2": "F1.elastic-from-minus-20",
+    "ReLU(softmax - 1 / i), tau fixed": "D.elastic-fixed",
+    "entmax-1.5": "D.entmax15",
+    "sparsemax": "D.sparsemax",
+}
+STARTS = dict(zip((0, -0.5, -1, -1.5, -2), list(OFFSETS.values())[2:7]))
+BASELINE = "B.softmax"
+
+
+def added_by(title, name):
+    """Returns the measure of the loss in a low-bit format minus the loss in bf16."""
+
+    def read(model):
+        losses = [values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")]
+        return combine(lambda low, full: low - full, *losses)
+
+    return Measure(f"{title}, loss added", read, 4)
+
+
+def timed(title, what, length):
+    return Measure(title, functools.partial(time_ratio, what=what, length=length), 2)
+
+
+KURTOSIS = Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
+W4A4, KV4 = added_by("W4A4", "w4a4"), added_by("KV4", "kv4")
+OF_SOFTMAX = Measure(
+    "of softmax's", lambda model: combine(lambda own, base: own / base, EXCESS.of(model), EXCESS.of(BASELINE)), 2
+)
+SECTIONS = {
+    "loss": (
+        LOSS,
+        EXCESS._replace(digits=2),
+        OF_SOFTMAX,
+        percent("heads with more than 30 % on the first key, %", f"{SINK}/sink_1"),
+        ALIVE,
+    ),
+    "quantization": (KURTOSIS, added_by("W8A8", "w8a8"), W4A4, added_by("KV8", "kv8"), KV4),
+    "caches": (
+        Measure("last 128 keys", "cache/caches/streaming:0+128/loss"),
+        Measure("first 4 and last 124", "cache/caches/streaming:4+124/loss"),
+        Measure("64 heaviest and last 64", "cache/caches/heaviest:64+64/loss"),
+        ROWS_OF_V,
+    ),
+    "speed": (
+        TRAIN_TIME._replace(title="training step, 512 tokens"),
+        timed("training step, 2048 tokens", "train_ms", 2048),
+        timed("decode step after 512 tokens", "decode_ms", 512),
+        timed("decode step after 2048 tokens", "decode_ms", 2048),
+    ),
+}
+
+
+def offsets():
+    """Returns the table of offsets, with the numbers of the paper's Table 2 in small type."""
+    rows = []
+    for title, model in OFFSETS.items():
+        cells = [text.level(measure, model) for measure in (LOSS, DENSITY, RATIO, ALIVE, LAMBADA)]
+        for place, cited in enumerate(TABLE2.get(model, ())):
+            cells[place] += f"<br><sub>{text.number(cited, 2)}</sub>"
+        rows.append([title, cells[0], text.effect(LOSS, model, BASELINE), *cells[1:]])
+    titles = (measure.title for measure in (DENSITY, RATIO, ALIVE, LAMBADA))
+    return text.table(["normalizer", LOSS.title, "minus softmax", *titles], rows)
+
+
+def draw_properties(folder):
+    """Kurtosis, and loss added by two low-bit formats."""
+    figure, axes = charts.figure(720, 330, ncols=3, sharey=True)
+    pictures.compare_models(axes, RIVALS, (KURTOSIS, W4A4, KV4))
+    charts.save_svg(figure, folder / "rivals-quantization.svg", "Kurtosis, and loss added by low-bit formats")
+
+
+def draw_caches(folder):
+    """Loss by the number of kept keys, and rows of V that a decode step reads."""
+    figure, axes = charts.figure(720, 360, ncols=2)
+    kept = {size: Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
+    read = {length: percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
+    for place, (model, (title, role)) in enumerate(RIVALS.items()):
+        style = {"marker": charts.marker(place), "color": charts.color(role), "label": title.split(",")[0]}
+        for axis, measures in zip(axes, (kept, read)):
+            axis.plot(list(measures), [m.scale * m.level(model).mean for m in measures.values()], **style)
+    charts.length_axis(axes[0], list(kept))
+    axes[0].set(xlabel="last keys in the cache", ylabel="loss, nats per token")
+    charts.length_axis(axes[1], list(read))
+    axes[1].set(xlabel="context, tokens", ylabel="rows of V read, %", ylim=(0, 105))
+    pictures.legend_above(figure, axes[0], 3)
+    charts.save_svg(figure, folder / "rivals-caches.svg", "Loss with small caches, and rows of V that decoding reads")
+
+
+def draw_starts(folder):
+    """Loss and excess sink by the start of tau."""
+    figure, axes = charts.figure(720, 300, ncols=2)
+    for axis, measure in zip(axes, (LOSS, EXCESS)):
+        lists = pictures.by_seed([measure.of(model) for model in STARTS.values()])
+        scaled = [[measure.scale * value for value in seed] for seed in lists]
+        pictures.curves(axis, list(STARTS), scaled, "Elastic-Softmax, tau / i", "s0", marker="o")
+        for model, title, role in ((BASELINE, "softmax", "s1"), ("D.elastic-constant", "constant offset", "s2")):
+            style = {"color": charts.color(role), "linestyle": "--"}
+            axis.axhline(measure.scale * measure.level(model).mean, label=title, **style)
+        axis.set(xlabel="tau at the start", ylabel=measure.title, xticks=list(STARTS))
+        axis.invert_xaxis()
+    pictures.legend_above(figure, axes[0], 3)
+    charts.save_svg(figure, folder / "rivals-offsets.svg", "Loss and excess sink by the start of tau")
+
+
+def write(folder):
+    for draw in (draw_properties, draw_caches, draw_starts):
+        draw(folder)
+    models = {title: model for model, (title, _) in RIVALS.items()}
+    tables = {name: text.models_by_measures("model", models, measures) for name, measures in SECTIONS.items()}
+    text.write_page(folder, "rivals", **tables, offsets=offsets(), KURTOSIS=KURTOSIS, W4A4=W4A4)

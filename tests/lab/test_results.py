@@ -1,0 +1,126 @@
+"""The pages of docs/results equal the pages that the records yield, and their numbers equal values computed here."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+for package in ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy", "statsmodels"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+
+from lazy_lab import records
+from lazy_lab.errors import UserError
+from lazy_lab.results import __main__ as command
+from lazy_lab.results import data, overview, table1, text
+from lazy_lab.statistics import Interval
+
+PAGES = Path(__file__).parents[2] / "docs/results"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    command.write_pages(folder)
+    return folder
+
+
+def test_pages_and_pictures_match_the_records(made):
+    files = sorted(path.name for path in made.iterdir())
+    assert {"README.md", "table1.md", "rivals.md", "figures.md", "details.md", "head-start.svg"} <= set(files)
+    differing = [name for name in files if (made / name).read_bytes() != (PAGES / name).read_bytes()]
+    assert differing == []
+
+
+def test_every_picture_of_a_page_is_written(made):
+    pages = {page.name: page.read_text() for page in made.glob("*.md")}
+    shown = {name for page in pages.values() for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)}
+    assert shown == {path.name for path in made.glob("*.svg")}
+    for name, page in pages.items():
+        assert "nan" not in page.lower().split(), name
+        assert "{{" not in page, name
+
+
+def evidence(block, cells, path):
+    """Returns {seed: mean over the cells}, read without lazy_lab.results."""
+    found = {}
+    for record in records.find(records.read("evidence"), block=block, cell=cells):
+        found.setdefault(record["seed"], []).append(records.value_at(record, path))
+    return {seed: sum(values) / len(values) for seed, values in found.items()}
+
+
+def test_main_effect_matches_a_direct_computation():
+    names = ("", "-bias", "-base150k", "-bias-base150k")
+    path = "measures.lambada.bos_every_window.last_word_accuracy"
+    softmax = evidence("B", [f"softmax{name}" for name in names], path)
+    elastic = evidence("B", ["elastic", "elastic-bias", "elastic-base150k", "lazy"], path)
+    differences = [100 * (elastic[seed] - softmax[seed]) for seed in (1, 2, 3)]
+    mean = sum(differences) / 3
+    error = math.sqrt(sum((value - mean) ** 2 for value in differences) / 2 / 3)
+    half = 4.302652729911275 * error  # 97.5 % quantile of Student's t with two degrees of freedom
+    expected = f"+{mean:.1f} [+{mean - half:.1f}, +{mean + half:.1f}]"
+    assert text.effect(data.LAMBADA, data.ELASTIC, data.SOFTMAX) == expected == "+3.2 [+2.8, +3.6]"
+
+
+def test_steps_of_recipes_are_means_over_their_texts():
+    found = [record for record in records.read("steps") if record["step"] == "gated.seed2.heldout"]
+    losses = found[0]["values"]["loss"]
+    assert data.LOSS.of("gated@200")[2] == pytest.approx(sum(losses) / len(losses), rel=1e-12)
+    assert sorted(data.LOSS.of("gated@200")) == [1, 2, 3]
+    assert sorted(data.LOSS.of("softmax@100")) == [1, 2]  # 100M tokens are separate from 200M tokens
+
+
+def test_levels_and_rises_by_hand():
+    long, short = (evidence("E", "lazy", f"measures.lengths.bos_every_window.{n}.loss") for n in (2048, 512))
+    assert overview.RISES[2048].of("E.lazy") == {seed: long[seed] - short[seed] for seed in long}
+    heads = records.find(records.read("evidence"), block="B", cell="lazy", seed=1)[0]
+    ratios = heads["measures"]["sinks"]["512"]["bos"]["by_head"]["sink_ratio"]
+    expected = sum(sum(layer) / len(layer) for layer in ratios[9:12]) / 3
+    assert overview.LATE.of("B.lazy")[1] == pytest.approx(expected, rel=1e-12)
+
+
+def test_order_of_table1_counts_pairs():
+    assert table1.same_order({"lazy": (1.0,), "softmax": (2.0,)}) == (1, 1)  # Lazy has the lower loss
+    assert table1.same_order({"lazy": (2.0,), "softmax": (1.0,)}) == (0, 1)
+
+
+def test_claims_have_one_holm_family():
+    rows = [line.strip("| ").split(" | ") for line in overview.claims().splitlines()[2:]]
+    assert len(rows) == 6
+    assert {row[4] for row in rows if float(row[3]) >= 0.05} == {"open"}
+    assert [row[4] for row in rows if float(row[3]) < 0.05] == ["refuted", "reproduced"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [
+        (Interval(0.12345, 3, 0.1, 0.2), "0.123 [0.100, 0.200]"),
+        (Interval(0.5, 1), "0.500 (1)"),
+        (Interval(-0.00001, 2, -0.1, 0.0), "0.000 [-0.100, 0.000]"),
+        (None, ""),
+    ],
+)
+def test_estimates_as_text(interval, expected):
+    assert text.estimate(interval) == expected
+
+
+def test_paragraphs_are_wrapped_and_tables_are_not():
+    table = text.table(["a", "b"], [["x" * 100, "y" * 100]])
+    page = text.wrapped(f"# Title\n\n{'word ' * 60}\n\n- {'item ' * 40}\n- short\n\n{table}")
+    lines = page.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("|")) <= text.COLUMNS
+    assert [line[:2] for line in lines if "item" in line] == ["- ", "  "]
+    assert table in page
+
+
+def test_check_names_pages_that_differ(made, tmp_path, capsys):
+    (tmp_path / "details.md").write_text("old")
+    assert command.main(["--check", "--output", str(tmp_path), "details"]) == 1
+    assert f"{tmp_path / 'details.md'}: differs" in capsys.readouterr().err
+    (tmp_path / "details.md").write_bytes((made / "details.md").read_bytes())
+    assert command.main(["--check", "--output", str(tmp_path), "details"]) == 0
+
+
+def test_unknown_page_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="README.*found table9"):
+        command.main(["--output", str(tmp_path), "table9"])
