@@ -87,8 +87,8 @@ def test_order_of_table1_counts_pairs():
 def test_claims_have_one_holm_family():
     rows = [line.strip("| ").split(" | ") for line in overview.claims().splitlines()[2:]]
     assert len(rows) == 6
-    assert {row[4] for row in rows if float(row[3]) >= 0.05} == {"open"}
-    assert [row[4] for row in rows if float(row[3]) < 0.05] == ["refuted", "reproduced"]
+    assert {row[3] for row in rows if float(row[2]) >= 0.05} == {"open"}
+    assert [row[3] for row in rows if float(row[2]) < 0.05] == ["refuted", "reproduced"]
 
 
 @pytest.mark.parametrize(

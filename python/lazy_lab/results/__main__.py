@@ -1,4 +1,4 @@
-"""`python -m lazy_lab.results [--check] [--output DIR] [PAGE...]`: writes the pages of docs/results, or compares them."""
+"""`python -m lazy_lab.results [--check] [--output DIR] [PAGE...]`: writes or compares the pages of docs/results."""
 
 import argparse
 import sys

@@ -1,9 +1,9 @@
 """Values per seed from the records of docs/results/records, and the models and measures that several pages name.
 
 A model is named "BLOCK.CELL" if it is a training of the protocol (configs/evidence.toml), and "NAME@TOKENS" if it is a
-training of a recipe, for example "gated@200" for 200M tokens. A measure is a path into the record; the path of a recipe's
-measurement begins with the step, for example "cache/values/full/1024/share". A list, such as one value per text or per
-head, counts by its mean.
+training of a recipe, for example "gated@200" for 200M tokens. A measure is a path into the record; the path of a
+measurement of a recipe begins with the step, for example "cache/values/full/1024/share". A list, such as one value per
+text or per head, counts by its mean.
 """
 
 import functools
@@ -24,6 +24,7 @@ STEPS_TO_TOKENS = {"training.steps=763": 100, "training.steps=77": 10}  # of the
 # The models of 200M tokens that differ in the normalizer only: without and with distance bias, RoPE base 1e4 and 1.5e5.
 SOFTMAX = ("B.softmax", "B.softmax-bias", "B.softmax-base150k", "B.softmax-bias-base150k")
 ELASTIC = ("B.elastic", "B.elastic-bias", "B.elastic-base150k", "B.lazy")
+THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # weights p of trained models pass ReLU(p - 1 / i)
 LONG = ("E.lazy", "E.softmax")  # 600M tokens, two seeds
 COMPARED = {  # model of 200M tokens -> (title, role of its color in charts.COLORS)
     "B.softmax": ("softmax", "s1"),
@@ -83,6 +84,8 @@ def at(record, path):
 
 def values(model, path):
     """Returns {seed: value}, or {} if no record of the model has the step."""
+    if model.startswith("thresholded "):
+        return values(model.removeprefix("thresholded "), path.replace("measures/", "measures/post_hoc/"))
     if "@" not in model and path.startswith(("measures/", "training/")):
         return {seed: float(np.mean(at(record, path))) for seed, record in trainings()[model].items()}
     step, _, rest = STEP_PATHS.get(path, path).partition("/")
@@ -94,6 +97,15 @@ def combine(function, *columns):
     """Returns {seed: function(values of the seed)} for the seeds that all columns have."""
     seeds = sorted(set.intersection(*(set(column) for column in columns)))
     return {seed: function(*(column[seed] for column in columns)) for seed in seeds}
+
+
+def minus(column, base, factor=1):
+    """Returns {seed: column - factor * base}."""
+    return combine(lambda a, b: a - factor * b, column, base)
+
+
+def ratio(column, base):
+    return combine(lambda a, b: a / b, column, base)
 
 
 class Measure(NamedTuple):
@@ -136,8 +148,7 @@ def layers(models, path):
 
 def time_ratio(model, what, length=512):
     """Returns {seed: time as a fraction of softmax's time}. Both models were timed in turn on one GPU."""
-    own, softmax = (values(model, f"speed/{name}/{length}/{what}/median") for name in ("as trained", "softmax"))
-    return combine(lambda a, b: a / b, own, softmax)
+    return ratio(*(values(model, f"speed/{name}/{length}/{what}/median") for name in ("as trained", "softmax")))
 
 
 def percent(title, path, digits=1):
@@ -145,6 +156,9 @@ def percent(title, path, digits=1):
 
 
 LOSS = Measure("held-out loss", "measures/heldout/loss")
+MINUS_SOFTMAX = Measure(
+    "loss - loss of softmax", lambda model: minus(LOSS.of(model), LOSS.of("B.softmax")) if model != "B.softmax" else {}
+)
 LAMBADA = percent("LAMBADA, last word correct, %", "measures/lambada/bos_every_window/last_word_accuracy")
 EXCESS = percent("excess sink, %", f"{SINK}/excess_at_offsets")
 RATIO = percent("sink ratio, %", f"{SINK}/sink_ratio")

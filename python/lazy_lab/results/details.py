@@ -1,4 +1,4 @@
-"""The page details.md: effects of the three parts of Lazy Attention, further checks, and all trainings of the protocol."""
+"""The page details.md: effects of the parts of Lazy Attention, further checks, and all trainings of the protocol."""
 
 import itertools
 

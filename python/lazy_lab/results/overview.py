@@ -14,20 +14,23 @@ from .data import (
     LENGTHS,
     LONG,
     LOSS,
+    MINUS_SOFTMAX,
     OTHER_TEXT,
     RATIO,
     SINK,
     SOFTMAX,
+    THRESHOLDED,
     TRAIN_TIME,
     Measure,
     at,
-    combine,
+    minus,
     percent,
+    ratio,
     steps,
     trainings,
     values,
 )
-from .text import effect, estimate, grid, mean, models_by_measures, number, table, write_page
+from .text import effect, estimate, grid, mean, measures_by_columns, models_by_measures, number, table, write_page
 
 
 def by_layer(title, first, last):
@@ -43,7 +46,28 @@ def by_layer(title, first, last):
 def rise(tokens):
     """Returns the measure of the loss at `tokens` minus the loss at 512 tokens."""
     losses = lambda model: [values(model, f"{LENGTHS}/{length}/loss") for length in (tokens, 512)]
-    return Measure(str(tokens), lambda model: combine(lambda long, short: long - short, *losses(model)))
+    return Measure(str(tokens), lambda model: minus(*losses(model)))
+
+
+def at_tokens(millions):
+    """Returns the measure of the validation loss after a number of training tokens; {} for shorter trainings."""
+
+    def read(model):
+        tokens = np.array(at(trainings()[model][1], "training/validation/tokens")) / 1e6
+        place = np.argmin(abs(tokens - millions))
+        return values(model, f"training/validation/loss/{place}") if tokens[-1] > 0.99 * millions else {}
+
+    return Measure(f"{millions}M", read)
+
+
+def uptrained(title, path, scale=100):
+    """Returns the measure of a converted pretrained model, which is named FOLDER/KIND as in results.json."""
+
+    def read(model):
+        folder, kind = model.split("/")
+        return {x["seed"]: at(x, path) for x in data.uptraining(folder)["models"] if x["model"] == kind}
+
+    return Measure(title, read, 1 if scale == 100 else 3, scale)
 
 
 EARLY, LATE = by_layer("first key, layers 1 to 8, %", 1, 8), by_layer("first key, layers 10 to 12, %", 10, 12)
@@ -63,53 +87,27 @@ COMPARISONS = {  # title -> models, baselines
     "with - without distance bias, 200M, 3 seeds": (ELASTIC[1::2] + SOFTMAX[1::2], ELASTIC[::2] + SOFTMAX[::2]),
     "trained ALiBi - RoPE, both softmax, 200M, 3 seeds": ("F1.softmax-alibi-trained", "B.softmax"),
 }
-POST_HOC = {ALIVE: "sinks/512/bos/alive_fraction", DENSITY: "sinks/512/bos/density", LOSS: "heldout/loss"}
-
-
-def head_start():
-    """Returns the table of the differences during training, and the measures at 50M and 100M tokens."""
-
-    def at_tokens(n):
-        def read(model):
-            tokens = np.array(at(trainings()[model][1], "training/validation/tokens")) / 1e6
-            return values(model, f"training/validation/loss/{np.argmin(abs(tokens - n))}")
-
-        return Measure(f"{n}M", read)
-
-    at_count = {n: at_tokens(n) for n in (50, 100, 200, 400, 600)}
-    rows = [
-        [measure.title, effect(measure, ELASTIC, SOFTMAX) if n <= 200 else "", effect(measure, *LONG)]
-        for n, measure in at_count.items()
-    ]
-    rows.append(["end, whole split", effect(LOSS, ELASTIC, SOFTMAX), effect(LOSS, *LONG)])
-    return at_count, table(["training tokens", "trained on 200M, 3 seeds", "trained on 600M, 2 seeds"], rows)
-
-
-def two_budgets(measures):
-    """Returns a table with the levels of softmax and Elastic-Softmax and their differences at 200M and 600M tokens."""
-    columns = {
-        "softmax, 200M": lambda measure: mean(measure, SOFTMAX),
-        "Elastic-Softmax, 200M": lambda measure: mean(measure, ELASTIC),
-        "difference, 200M, 3 seeds": lambda measure: effect(measure, ELASTIC, SOFTMAX),
-        "Lazy - softmax, 600M, 2 seeds": lambda measure: effect(measure, *LONG),
-    }
-    return grid("", {measure.title: measure for measure in measures}, columns, lambda row, column: column(row))
-
-
-def post_hoc(measure):
-    """Returns {seed: value} of trained softmax models whose weights p pass through ReLU(p - 1 / i)."""
-    return measure._replace(read=f"measures/post_hoc/{POST_HOC[measure]}").of(SOFTMAX)
-
-
-def sparsity():
-    rows = []
-    for measure in POST_HOC:
-        thresholded, style = post_hoc(measure), {"digits": measure.digits, "scale": measure.scale}
-        difference = statistics.paired_difference(thresholded, measure.of(ELASTIC))
-        shown = number(statistics.student_interval(thresholded.values()).mean, **style)
-        cells = [mean(measure, SOFTMAX), shown, mean(measure, ELASTIC), estimate(difference, signed=True, **style)]
-        rows.append([measure.title, *cells])
-    return table(["200M, 3 seeds", "softmax", "thresholded", "Elastic-Softmax", "Elastic-Softmax - thresholded"], rows)
+EARLY_LOSSES = {millions: at_tokens(millions) for millions in (50, 100, 200, 400, 600)}
+UPTRAINED = {
+    "loss": uptrained("held-out loss, nats", "heldout/loss", scale=1),
+    "lambada": uptrained("LAMBADA, last word correct, points", "tasks/lambada_openai/acc"),
+    "arc": uptrained("ARC easy, points", "tasks/arc_easy/acc"),
+    "hellaswag": uptrained("HellaSwag, points", "tasks/hellaswag/acc_norm"),
+    "sink": uptrained("weight on the first key, points", "attention/overall/sink_ratio"),
+    "alive": uptrained("pairs with nonzero weight, points", "attention/overall/alive_fraction"),
+}
+TWO_BUDGETS = {
+    "softmax, 200M": SOFTMAX,
+    "Elastic-Softmax, 200M": ELASTIC,
+    "difference, 200M, 3 seeds": [ELASTIC, SOFTMAX],
+    "Lazy - softmax, 600M, 2 seeds": [*LONG],
+}
+POST_HOC = {
+    "softmax": SOFTMAX,
+    "thresholded": THRESHOLDED,
+    "Elastic-Softmax": ELASTIC,
+    "Elastic-Softmax - thresholded": [ELASTIC, THRESHOLDED],
+}
 
 
 def speed():
@@ -121,9 +119,8 @@ def speed():
     median = lambda length, column: at(latency, f"{column[0]}/{length}/{column[1]}/median")
     lengths = {length: length for length in latency["as trained"]}
     longest = [median(max(lengths, key=int), (model, "attention_decode_ms")) for model in models.values()]
-    return grid("context", lengths, times, lambda row, column: number(median(row, column), 2)), 1 - longest[
-        0
-    ] / longest[1]
+    saved = 1 - longest[0] / longest[1]
+    return grid("context", lengths, times, lambda row, column: number(median(row, column), 2)), saved
 
 
 def collapse():
@@ -138,120 +135,66 @@ def collapse():
     return models_by_measures("100M tokens, 2 seeds", named, measures, mean)
 
 
-def compared():
-    columns = {measure.title: measure for measure in (EXCESS, ALIVE, LAMBADA, TRAIN_TIME)}
-    cell = lambda measure, model: mean(measure, model) if measure is TRAIN_TIME else estimate_of(measure, model)
-    estimate_of = lambda measure, model: estimate(measure.level(model), measure.digits, measure.scale)
-    rows = [
-        [title, estimate_of(LOSS, model), effect(LOSS, model, "B.softmax"), *(cell(c, model) for c in columns.values())]
-        for model, (title, _) in COMPARED.items()
-    ]
-    return table(["model", "held-out loss", "minus softmax", *columns], rows)
-
-
-def pretrained():
-    """Returns the measures of converted pretrained models, and the table of Lazy minus softmax. Both models were trained
-    on the same further tokens."""
-
-    def read(*path):
-        def by_seed(model):
-            folder, kind = model.split("/")
-            found = [entry for entry in data.uptraining(folder)["models"] if entry["model"] == kind]
-            return {entry["seed"]: at(entry, "/".join(path)) for entry in found}
-
-        return by_seed
-
-    measures = {
-        "loss": Measure("held-out loss, nats", read("heldout/loss")),
-        "lambada": percent("LAMBADA, last word correct, points", read("tasks/lambada_openai/acc")),
-        "arc": percent("ARC easy, points", read("tasks/arc_easy/acc")),
-        "hellaswag": percent("HellaSwag, points", read("tasks/hellaswag/acc_norm")),
-        "sink": percent("weight on the first key, points", read("attention/overall/sink_ratio")),
-        "alive": percent("pairs with nonzero weight, points", read("attention/overall/alive_fraction")),
-    }
-    models = {"SmolLM2-135M": "smollm2-135m", "Gemma 3 270M": "gemma3-270m"}
-    cell = lambda measure, folder: effect(measure, f"{folder}/lazy", f"{folder}/softmax")
-    rows = {measure.title: measure for measure in measures.values()}
-    return measures, grid("Lazy - softmax, 3 seeds", rows, models, cell)
-
-
 def claims():
     """Returns the table of the primary claims of the protocol. One Holm family of the measured claims."""
     excess = EXCESS._replace(read=f"{SINK}/excess")  # of the protocol: rows with equal scores count as 0
-    ratio, difference = (lambda a, b: a / b), (lambda a, b: a - b)
-    extrapolation = lambda a, b: a - 0.75 * b
-    twins = RISES[2048].of("B.lazy"), RISES[2048].of("B.softmax-base150k")
-    starts = RATIO.of("D.elastic-from-0"), RATIO.of("B.elastic")
-    measured = (  # claim, rule, value per seed, bound and its side
-        (
-            "Elastic-Softmax mitigates the sink",
-            "excess sink, Elastic-Softmax / softmax, below 0.25",
-            combine(ratio, excess.of(ELASTIC), excess.of(SOFTMAX)),
+    rises = [RISES[2048].of(model) for model in ("B.lazy", "B.softmax-base150k")]
+    measured = {  # claim and its rule -> value per seed, bound and its side
+        "It mitigates the sink: excess sink, Elastic-Softmax / softmax, below 0.25": (
+            ratio(excess.of(ELASTIC), excess.of(SOFTMAX)),
             0.25,
             "below",
         ),
-        ("It eliminates the sink", "excess sink below 0.005", excess.of(ELASTIC), 0.005, "below"),
-        (
-            "It lowers the loss",
-            "held-out loss, Elastic-Softmax - softmax, below 0",
-            combine(difference, LOSS.of(ELASTIC), LOSS.of(SOFTMAX)),
+        "It eliminates the sink: excess sink of Elastic-Softmax below 0.005": (excess.of(ELASTIC), 0.005, "below"),
+        "It lowers the loss: held-out loss, Elastic-Softmax - softmax, below 0": (
+            minus(LOSS.of(ELASTIC), LOSS.of(SOFTMAX)),
             0,
             "below",
         ),
-        (
-            "Lazy extrapolates better",
-            "rise of its loss from 512 to 2048 tokens - 0.75 of softmax's rise, below 0",
-            combine(extrapolation, *twins),
+        "Lazy extrapolates better: rise of its loss from 512 to 2048 tokens - 0.75 of softmax's rise, below 0": (
+            minus(*rises, factor=0.75),
             0,
             "below",
         ),
-        (
-            "A start at tau = 0 hinders",
-            "sink ratio, tau from 0 / tau from -1, above 2",
-            combine(ratio, *starts),
+        "A start at tau = 0 hinders: sink ratio, tau from 0 / tau from -1, above 2": (
+            ratio(RATIO.of("D.elastic-from-0"), RATIO.of("B.elastic")),
             2,
             "above",
         ),
-        (
-            "Sparsity is learned",
-            "density, Elastic-Softmax - thresholded softmax, below -0.05",
-            combine(difference, DENSITY.of(ELASTIC), post_hoc(DENSITY)),
+        "Sparsity is learned: density, Elastic-Softmax - thresholded softmax, below -0.05": (
+            minus(DENSITY.of(ELASTIC), DENSITY.of(THRESHOLDED)),
             -0.05,
             "below",
         ),
-    )
-    p_values = statistics.holm([statistics.p_value(found.values(), bound) for _, _, found, bound, _ in measured])
-    rows = [
-        [
-            claim,
-            rule,
-            estimate(statistics.student_interval(found.values())),
-            number(p),
-            statistics.verdict(found.values(), p, bound, side),
-        ]
-        for (claim, rule, found, bound, side), p in zip(measured, p_values)
-    ]
-    return table(["claim of the paper", "rule, fixed before the runs", "found", "adjusted p", ""], rows)
+    }
+    p_values = statistics.holm([statistics.p_value(found.values(), bound) for found, bound, _ in measured.values()])
+    rows = []
+    for (claim, (found, bound, side)), p in zip(measured.items(), p_values):
+        answer = statistics.verdict(found.values(), p, bound, side)
+        rows.append([claim, estimate(statistics.student_interval(found.values())), number(p), answer])
+    return table(["claim of the paper and rule", "found", "adjusted p", ""], rows)
 
 
 def write(folder):
     overview_pictures.write(folder)
-    at_count, head_start_table = head_start()
-    uptrained, uptrained_table = pretrained()
     speed_table, saved = speed()
+    head_start = [*EARLY_LOSSES.values(), LOSS._replace(title="end, whole split")]
+    trained = {"trained on 200M, 3 seeds": [ELASTIC, SOFTMAX], "trained on 600M, 2 seeds": [*LONG]}
+    models = {title: model for model, (title, _) in COMPARED.items()}
+    pretrained = {"SmolLM2-135M": "smollm2-135m", "Gemma 3 270M": "gemma3-270m"}
+    pretrained = {title: [f"{name}/lazy", f"{name}/softmax"] for title, name in pretrained.items()}
     tables = {
-        "head_start": head_start_table,
-        "other_text": two_budgets(OTHER_TEXT),
-        "sink": two_budgets(SINKS),
-        "sparsity": sparsity(),
+        "head_start": measures_by_columns("training tokens", head_start, trained),
+        "other_text": measures_by_columns("", OTHER_TEXT, TWO_BUDGETS),
+        "sink": measures_by_columns("", SINKS, TWO_BUDGETS),
+        "sparsity": measures_by_columns("200M, 3 seeds", (ALIVE, DENSITY, LOSS), POST_HOC),
         "speed": speed_table,
         "length": grid(
             "rise of the loss from 512 tokens to", COMPARISONS, RISES, lambda row, column: effect(column, *row)
         ),
         "collapse": collapse(),
-        "compared": compared(),
-        "pretrained": uptrained_table,
+        "compared": models_by_measures("model", models, (LOSS, MINUS_SOFTMAX, EXCESS, ALIVE, LAMBADA, TRAIN_TIME)),
+        "pretrained": measures_by_columns("Lazy - softmax, 3 seeds", UPTRAINED.values(), pretrained),
         "claims": claims(),
     }
-    names = globals() | {"tables": tables, "at": at_count, "uptrained": uptrained, "saved": saved}
-    write_page(folder, "README", **names)
+    write_page(folder, "README", **globals() | {"tables": tables, "saved": saved})

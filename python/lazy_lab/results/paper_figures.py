@@ -5,7 +5,7 @@ from matplotlib.colors import ListedColormap, LogNorm
 
 from .. import charts, measures
 from . import pictures, text
-from .data import Measure, at, combine, steps, trainings, values
+from .data import Measure, at, minus, steps, trainings, values
 
 LAYERS = 12
 TEXTS = {"heldout": "held-out text", "wikitext": "WikiText", "lambada_openai": "LAMBADA"}
@@ -156,14 +156,13 @@ def draw_positions(folder):
 def rises():
     """Returns the table of the rise of the loss from 512 to 2048 tokens, Lazy minus other models."""
 
-    def rise(name):
+    def rise(name, title):
         losses = lambda model: [values(model, f"lengths-{window}/{name}/{window}") for window in (2048, 512)]
-        return Measure(name, lambda model: combine(lambda long, short: long - short, *losses(model)))
+        return Measure(title, lambda model: minus(*losses(model)))
 
-    rows = {title: rise(name) for name, title in TEXTS.items()}
-    others = {f"Lazy - {title}": model for model, (title, _) in list(LENGTH_MODELS.items())[1:]}
-    cell = lambda measure, model: text.effect(measure, "lazy@100", model)
-    return text.grid("rise from 512 to 2048 tokens", rows, others, cell)
+    lazy, *others = LENGTH_MODELS
+    columns = {f"Lazy - {LENGTH_MODELS[model][0]}": [lazy, model] for model in others}
+    return text.measures_by_columns("rise from 512 to 2048 tokens", [rise(*item) for item in TEXTS.items()], columns)
 
 
 def write(folder):

@@ -1,7 +1,7 @@
 """Numbers of the paper (arXiv 2601.00919, Tables 1 and 2) that the pages show next to ours."""
 
-# Table 1. Row -> perplexities of WikiText and LAMBADA; accuracies in % on LAMBADA, PIQA, HellaSwag, WinoGrande, ARC easy,
-# ARC challenge, Social IQA and BoolQ; average of the accuracies.
+# Table 1. Row -> perplexities of WikiText and LAMBADA; accuracies in % on LAMBADA, PIQA, HellaSwag, WinoGrande, ARC
+# easy, ARC challenge, Social IQA and BoolQ; average of the accuracies.
 TABLE1_340M = {  # 15B tokens
     "softmax": (25.76, 38.02, 33.28, 66.65, 39.86, 53.51, 58.33, 26.88, 38.89, 60.95, 47.29),
     "streaming": (35.52, 38.02, 33.30, 66.43, 39.77, 53.35, 58.38, 26.88, 39.10, 61.01, 47.28),

@@ -11,13 +11,15 @@ from .data import (
     EXCESS,
     LAMBADA,
     LOSS,
+    MINUS_SOFTMAX,
     RATIO,
     ROWS_OF_V,
     SINK,
     TRAIN_TIME,
     Measure,
-    combine,
+    minus,
     percent,
+    ratio,
     time_ratio,
     values,
 )
@@ -46,8 +48,7 @@ def added_by(title, name):
     """Returns the measure of the loss in a low-bit format minus the loss in bf16."""
 
     def read(model):
-        losses = [values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")]
-        return combine(lambda low, full: low - full, *losses)
+        return minus(*(values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")))
 
     return Measure(f"{title}, loss added", read, 4)
 
@@ -58,12 +59,11 @@ def timed(title, what, length):
 
 KURTOSIS = Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
 W4A4, KV4 = added_by("W4A4", "w4a4"), added_by("KV4", "kv4")
-OF_SOFTMAX = Measure(
-    "of softmax's", lambda model: combine(lambda own, base: own / base, EXCESS.of(model), EXCESS.of(BASELINE)), 2
-)
+OF_SOFTMAX = Measure("of softmax's", lambda model: ratio(EXCESS.of(model), EXCESS.of(BASELINE)), 2)
 SECTIONS = {
     "loss": (
         LOSS,
+        MINUS_SOFTMAX,
         EXCESS._replace(digits=2),
         OF_SOFTMAX,
         percent("heads with more than 30 % on the first key, %", f"{SINK}/sink_1"),
@@ -87,14 +87,13 @@ SECTIONS = {
 
 def offsets():
     """Returns the table of offsets, with the numbers of the paper's Table 2 in small type."""
-    rows = []
-    for title, model in OFFSETS.items():
-        cells = [text.level(measure, model) for measure in (LOSS, DENSITY, RATIO, ALIVE, LAMBADA)]
-        for place, cited in enumerate(TABLE2.get(model, ())):
-            cells[place] += f"<br><sub>{text.number(cited, 2)}</sub>"
-        rows.append([title, cells[0], text.effect(LOSS, model, BASELINE), *cells[1:]])
-    titles = (measure.title for measure in (DENSITY, RATIO, ALIVE, LAMBADA))
-    return text.table(["normalizer", LOSS.title, "minus softmax", *titles], rows)
+    measures = (LOSS, DENSITY, RATIO, MINUS_SOFTMAX, ALIVE, LAMBADA)
+
+    def cell(measure, model):
+        cited = dict(zip(measures, TABLE2.get(model, ()))).get(measure)
+        return text.level(measure, model) + (f"<br><sub>{text.number(cited, 2)}</sub>" if cited else "")
+
+    return text.models_by_measures("normalizer", OFFSETS, measures, cell)
 
 
 def draw_properties(folder):

@@ -85,8 +85,8 @@ def comparison():
 
 
 def same_order(paper):
-    """Returns the number of pairs of models whose held-out losses have the order of the paper's WikiText perplexities, and
-    the number of all pairs."""
+    """Returns the number of pairs of models whose held-out losses have the order of the WikiText perplexities in the
+    paper, and the number of all pairs."""
     losses = {model: LOSS.level(f"{model}@100").mean for model in paper}
     pairs = list(itertools.combinations(paper, 2))
     return sum((paper[a][0] < paper[b][0]) == (losses[a] < losses[b]) for a, b in pairs), len(pairs)

@@ -66,6 +66,14 @@ def models_by_measures(corner, models, measures, cell=level):
     return grid(corner, models, {measure.title: measure for measure in measures}, lambda row, column: cell(column, row))
 
 
+def measures_by_columns(corner, measures, columns):
+    """Returns a table with a row per measure. columns: {title: model or models}, shown as a mean without interval, or
+    {title: [models, baselines]}, shown as their paired difference."""
+    rows = {measure.title: measure for measure in measures}
+    cell = lambda measure, column: effect(measure, *column) if isinstance(column, list) else mean(measure, column)
+    return grid(corner, rows, columns, cell)
+
+
 def wrapped(page):
     """Breaks paragraphs and list items at COLUMNS. Tables, headings, pictures, HTML and code are unchanged."""
     blocks = []
@@ -82,7 +90,7 @@ def wrapped(page):
 
 
 def write_page(folder, name, **values):
-    """Writes NAME.md from templates/results/NAME.md.j2. The template can use the names of this module and of data.py."""
+    """Writes NAME.md from templates/results/NAME.md.j2. It can use the names of this module and of data.py."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("lazy_lab", "templates/results"),
         undefined=jinja2.StrictUndefined,
