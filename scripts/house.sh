@@ -23,8 +23,8 @@ rooms = [path for path in tracked("src", "apps", "include") if path.suffix in na
 sizes = {path: lines(path) for path in rooms}
 longest = max(sizes, key=sizes.get)
 tests = [path for path in tracked("tests") if path.suffix in native]
-# Pages that `lazy repro` generates are counted separately from the documentation.
-made = [path for path in tracked("docs/results/README.md", "docs/results/small/*.md")]
+# Pages that lazy_lab generates are counted separately from the documentation.
+made = [path for path in tracked(*(f"docs/results/{page}.md" for page in ("README", "table1", "rivals", "figures", "details")))]
 documents = [path for path in tracked("docs/*.md", "docs/**/*.md") if path not in made]
 wide = 0
 for path in rooms + tests + [path for path in tracked("*.py") if path.suffix == ".py"]:
@@ -41,7 +41,7 @@ rows = [
     ("native lines of tests", sum(map(lines, tests))),
     ("lines above 120 columns", wide),
     ("words in docs/", words(documents)),
-    ("words in pages made by lazy repro", words(made)),
+    ("words in pages made by lazy_lab", words(made)),
     ("words in README.md", words([pathlib.Path("README.md")])),
 ]
 

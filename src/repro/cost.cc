@@ -19,7 +19,7 @@ struct Measured {
 };
 
 // Measured utilization by mixer. Column `small` (55M parameters): from the tokens/s of the trainings in
-// docs/results/small/table1.md; for TTT and Titans, from the tokens/s of `lazy bench train`. Column `large` (340M
+// docs/results/table1.md; for TTT and Titans, from the tokens/s of `lazy bench train`. Column `large` (340M
 // parameters): `lazy bench mixers` (docs/reference/figures.md). TTT and Titans were not measured at 340M parameters, so
 // the value at 55M is used.
 constexpr std::array<Measured, 10> kMixers{{{"retnet", 0.31, 0.38},
