@@ -28,34 +28,28 @@ def ranges():
     return at(trainings()["B.lazy"][1], "measures/learned/distance_bias/distances")
 
 
-def of_layers(title, name, function, first, last, digits=3, scale=1):
+def of_layers(name, function, first, last, **style):
     """Returns the measure of a function of learned parameters in the layers first to last, numbered from 1."""
-    return Measure(
-        title,
-        lambda _: {seed: float(function(x[first - 1 : last])) for seed, x in learned(name).items()},
-        digits,
-        scale,
-    )
+    return Measure("", lambda _: {k: float(function(x[first - 1 : last])) for k, x in learned(name).items()}, **style)
 
 
 def bias_measures():
-    near, far = (lambda bias: bias[:, :, 1].mean()), (lambda bias: bias[:, :, -1].mean())
-    size = lambda bias: np.abs(bias).mean()
-    pattern = [lambda bias, i=i: measures.inhibition_share(bias, ranges())[i] for i in (0, 1)]
-    of_bias = lambda function, *layers, **style: of_layers("", "distance_bias/bias", function, *layers, **style)
-    return {
-        "near": [of_bias(near, 1, 1), of_bias(near, 6, 12)],
-        "far": [of_bias(far, 1, 1), of_bias(far, 6, 12)],
-        "size": [of_bias(size, 1, 1), of_bias(size, 2, 5)],
-        "inhibition": [of_bias(share, 6, 12, digits=0, scale=100) for share in pattern],
+    functions = {
+        "near": lambda bias: bias[:, :, 1].mean(),
+        "far": lambda bias: bias[:, :, -1].mean(),
+        "size": lambda bias: np.abs(bias).mean(),
     }
+    name, layers = "distance_bias/bias", {"near": ((1, 1), (6, 12)), "far": ((1, 1), (6, 12)), "size": ((1, 1), (2, 5))}
+    found = {key: [of_layers(name, functions[key], *pair) for pair in pairs] for key, pairs in layers.items()}
+    shares = [lambda bias, i=i: measures.inhibition_share(bias, ranges())[i] for i in (0, 1)]  # pattern, control
+    return found | {"inhibition": [of_layers(name, share, 6, 12, digits=0, scale=100) for share in shares]}
 
 
 def offset_measures():
     deviation = lambda tau: np.std(tau, axis=1).mean()
     return {
-        "tau": [of_layers("", "tau", np.mean, *layers, digits=2) for layers in ((1, 1), (2, 8), (9, 12))],
-        "deviation": [of_layers("", "tau", deviation, *layers, digits=2) for layers in ((2, 8), (9, 12))],
+        "tau": [of_layers("tau", np.mean, *layers, digits=2) for layers in ((1, 1), (2, 8), (9, 12))],
+        "deviation": [of_layers("tau", deviation, *layers, digits=2) for layers in ((2, 8), (9, 12))],
     }
 
 
