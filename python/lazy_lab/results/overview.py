@@ -70,7 +70,10 @@ def uptrained(title, path, scale=100):
     return Measure(title, read, 1 if scale == 100 else 3, scale)
 
 
-EARLY, LATE = by_layer("first key, layers 1 to 8, %", 1, 8), by_layer("first key, layers 10 to 12, %", 10, 12)
+EARLY, LATE = (
+    by_layer("weight on the first key, layers 1 to 8, %", 1, 8),
+    by_layer("weight on the first key, layers 10 to 12, %", 10, 12),
+)
 SINKS = (
     EXCESS._replace(title="excess sink, windows of 512, %"),
     percent("excess sink, windows of 64, %", "measures/sinks/64/bos/excess_at_offsets"),

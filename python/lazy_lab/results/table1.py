@@ -33,6 +33,7 @@ TASKS = {  # title -> task/metric, in the order of the paper's columns
     "SIQA acc": "social_iqa/acc",
     "BoolQ acc": "boolq/acc",
 }
+NO_BREAK = ",\u00a0"  # a comma and a space at which tables do not break
 CHANCE = ("", "50", "25", "50", "25", "25", "33", "50")
 
 
@@ -62,7 +63,7 @@ def spread(measure, model):
     shown = [
         text.number(x, measure.digits, measure.scale) for x in (sum(found) / len(found), (max(found) - min(found)) / 2)
     ]
-    return " ± ".join(shown)
+    return "\u00a0±\u00a0".join(shown)
 
 
 def by_loss():
@@ -78,7 +79,7 @@ def comparison():
         cells = [spread(measure, model) for measure in COLUMNS]
         for place in range(len(COLUMNS) if any(paper) else 0):
             cited = [text.number(numbers[place], 1) if numbers else "–" for numbers in paper]
-            cells[place] += f"<br><sub>{', '.join(cited)}</sub>"
+            cells[place] += f"<br><sub>{NO_BREAK.join(cited)}</sub>"
         rows.append([MODELS[model], spread(LOSS, model), *cells])
     rows.append(["chance", "", "", "", *CHANCE, ""])
     return text.table(["model", LOSS.title, *(measure.title for measure in COLUMNS)], rows)
