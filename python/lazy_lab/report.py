@@ -113,9 +113,24 @@ def summary(results):
     return text
 
 
+def incomplete(results):
+    """Returns a sentence that says how many steps are not finished, or "" if all steps are finished."""
+    unfinished = results.get("unfinished", [])
+    if not unfinished:
+        return ""
+    named = "; ".join(unfinished[:3]) + ("; ..." if len(unfinished) > 3 else "")
+    steps = "1 step is" if len(unfinished) == 1 else f"{len(unfinished)} steps are"
+    return f"The report is incomplete: {steps} not finished ({named})."
+
+
 def settings(results):
     a, corpus = results["arguments"], results["corpus"]
     measured = [model for model in results["models"] if "parameters" in model]
+    limits = []
+    if a.get("heldout_tokens"):
+        limits.append(f"the losses on at most {a['heldout_tokens']:,} held-out tokens")
+    if a.get("limit"):
+        limits.append(f"the benchmarks on at most {a['limit']} documents each")
     return [
         *(f"{model['parameters']:,} parameters, {model['device']}, {a['dtype']}" for model in measured[:1]),
         f"{results['steps']} steps of {a['batch_tokens']:,} tokens in sequences of {a['seq_len']:,}, "
@@ -124,6 +139,7 @@ def settings(results):
         f"{a['weight_decay']:g}",
         f"offset shifted from 0 to {a['to']:g} over the first {100 * a['anneal']:g} % of the steps; distance bias over "
         f"{a['window']} tokens",
+        *([f"measured: {', '.join(limits)}"] if limits else []),
     ]
 
 
@@ -152,7 +168,7 @@ def write_report(folder):
     figures = [(title, picture) for title, draw in FIGURES if (picture := draw(results))]
     context = {
         "name": results["name"],
-        "summary": summary(results),
+        "summary": f"{summary(results)} {incomplete(results)}".rstrip(),
         "table": table(results),
         "columns": ["", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax"],
         "settings": settings(results),
