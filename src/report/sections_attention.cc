@@ -46,8 +46,7 @@ std::string split_bars(const std::vector<RunData>& runs) {
       "other keys (density)</span> <span><i class=\"key part-released\"></i>no key (released mass)</span></p><div "
       "class=\"splits\">" +
           rows + "</div>",
-      "Shares of the total attention weight of a query. With softmax all weight goes to keys; "
-      "with Elastic-Softmax some weight can go to no key.");
+      "Shares of the total attention weight of a query.");
 }
 
 std::string values_table(const std::string& name, const std::vector<std::vector<double>>& values) {

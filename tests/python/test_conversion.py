@@ -283,7 +283,8 @@ def test_lazy_convert_and_make_lazy_write_the_same_folder(lazy_binary, family, c
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "lazy")
     assert same_bits(found, hf.make_lazy(model, 8)) and type(found) is type(model)
     assert torch.equal(logits(found), logits(model))
-    for key in ("normalizer", "offset", "offset_trainable", "offset_init", "distance_bias_window"):
+    keys = ("normalizer", "offset", "offset_trainable", "offset_init", "distance_bias_window", "distance_bias_init_std")
+    for key in keys:
         assert getattr(found.config, key) == getattr(model.config, key), key
 
 
