@@ -52,6 +52,7 @@ std::string stored_dtype(const fs::path& folder) {
 
 void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
   const fs::path from = cli::resolve_model_folder("convert", options.source, options.download);
+  to_lazy(ModelConfig::from_directory(from), options.window);  // refuse other models before the weights are loaded
   const ModelFolder folder = load_model_folder(from);
   const ModelConfig config = to_lazy(folder.model.config(), options.window);
   const LanguageModel model = folder.model.converted(config);

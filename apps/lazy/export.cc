@@ -44,7 +44,8 @@ void run(const ExportOptions& options) {
   OutputFolder temporary(target);
   save_model_folder(folder.model, *folder.tokenizer, from, temporary.path(), options.dtype);
   temporary.publish(/*replace=*/false);
-  fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
+  fmt::print("{} -> {} ({} weights{}, {})\n", from.string(), target.string(), options.dtype,
+             options.dtype == "bf16" ? "; --dtype fp32 keeps the full precision" : "",
              folder.model.config().architecture());
 }
 

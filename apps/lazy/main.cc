@@ -76,12 +76,12 @@ std::string explain(CLI::App& app, const CLI::ParseError& error) {
     for (const CLI::App* command : last->get_subcommands([](const CLI::App*) { return true; })) {
       known.push_back(command->get_name());
     }
-    problem = fmt::format("{}expected a command, found '{}'{}", path.empty() ? "" : path + ": ", words.front(),
-                          lazy::did_you_mean(words.front(), known));
+    problem = fmt::format("expected a command, found '{}'{}", words.front(), lazy::did_you_mean(words.front(), known));
   } else if (const auto unknown = lazy::cli::describe_unknown_options(words, option_names(*last)); !unknown.empty()) {
-    problem = fmt::format("{}{}", path.empty() ? "" : path + ": ", unknown);
+    problem = unknown;
   }
-  return fmt::format("lazy: {}\nRun `lazy {}{}--help` for the usage.\n", problem, path, path.empty() ? "" : " ");
+  return fmt::format("lazy: {}{}\nRun `lazy {}{}--help` for the usage.\n", path.empty() ? "" : path + ": ", problem,
+                     path, path.empty() ? "" : " ");
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ double weights_gib(const std::string& path) {
 }
 
 ModelFolder load_with_message(const std::string& path, const std::string& name, const ModelOptions& options) {
-  log::info("{}: loading {:.2f} GiB of weights from {}", name, weights_gib(path), path);
+  log::info("{}: loading {:.2f} GiB of weights{}", name, weights_gib(path), path == name ? "" : " from " + path);
   return load_model_folder(path, options);
 }
 
@@ -69,7 +69,7 @@ void check_max_model_len(const char* operation, const std::string& name, const M
 
 ServedFolder::ServedFolder(const char* operation, const std::string& path, const std::string& name,
                            ServingOptions options)
-    : folder(load_with_message(path, name, options.model)) {
+    : folder(load_with_message(path, name, options.model)), cache_gib_(options.cache_gib) {
   const std::string device = resolve_device(options.device), dtype = resolve_dtype(options.dtype, device);
   place_model(folder.model, device, dtype);
   options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
@@ -101,13 +101,17 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
   model.longest_piece = serve::longest_piece_of(*model.tokenizer);
   model.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  log::info("loaded in {:.1f} s: {}{}{} on {}", seconds_since(begin), dtype,
+            options.model.weights.empty() ? "" : ", weights " + options.model.weights,
+            options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device);
+}
+
+std::string ServedFolder::limits() const {
   const int64_t cached = engine->cache_tokens();
-  log::info(
-      "{}: loaded in {:.1f} s: {}{}{} on {}; context length {}, cache {}{:g} GiB, up to {} tokens per request, {}",
-      name, seconds_since(begin), dtype, options.model.weights.empty() ? "" : ", weights " + options.model.weights,
-      options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device, context_length(config),
+  return fmt::format(
+      "context length {}, cache {}{:g} GiB, up to {} tokens per request, {}", context_length(folder.model.config()),
       cached < std::numeric_limits<int64_t>::max() ? fmt::format("of {} tokens in ", cached) : "of states in ",
-      options.cache_gib, engine->max_request_tokens(),
+      cache_gib_, engine->max_request_tokens(),
       model.chat                    ? "chat template"
       : model.chat_template.empty() ? "no chat template"
                                     : "unusable chat template");

@@ -55,14 +55,14 @@ void measure(SinksArguments a) {
   if (a.options.length > 0)
     lazy::cli::warn_beyond_training("sinks", a.model, lazy::ModelConfig::from_directory(a.model), a.options.length);
   std::optional<lazy::StopEndsProcess> at_once("sinks");  // until the results are written
-  auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
-  const lazy::ModelConfig& config = model.config();
-  lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
   const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::read_text(a.text), a.text)
                                        : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  auto model = opened(a);  // after the text was read, because loading can take a minute
+  const lazy::ModelConfig& config = model.config();
+  lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
   lazy::check_embedding_rows(source.ids, config, *tokenizer, "sinks");
   const auto study = lazy::sinks::analyze(model, *tokenizer, source, a.options);
   at_once.reset();

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 
@@ -53,6 +54,43 @@ def test_pytorch_checkpoint_error_names_the_convert_command(lazy_binary, model, 
     for command in (["generate", "--prompt", "a"], ["eval", "--text", __file__], ["export", str(tmp_path / "out")]):
         line = refused(lazy_binary, command[0], tmp_path, *command[1:])
         assert "pytorch_model.bin" in line and "--from-torch" in line, line
+
+
+def test_missing_option_error_names_the_command(lazy_binary):
+    for command, named in ((["tokenize"], "--tokenizer"), (["data", "prepare"], "input"), (["export"], "model")):
+        done = subprocess.run([lazy_binary, *command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        line, usage = done.stderr.strip().splitlines()
+        path = " ".join(command)
+        assert done.returncode == 2 and line.startswith(f"lazy: {path}: ") and named in line, line
+        assert f"`lazy {path} --help`" in usage, usage
+
+
+def test_missing_files_are_reported_before_the_model_is_loaded(lazy_binary, model, tmp_path):
+    folder = tmp_path / "without-weights"
+    folder.mkdir()
+    for file in model.iterdir():
+        if file.suffix != ".safetensors":
+            (folder / file.name).write_bytes(file.read_bytes())
+    for command, named in (
+        (["eval", folder, "--tasks", "hellaswag", "--data", tmp_path], "hellaswag"),
+        (["eval", folder, "--text", tmp_path / "none.txt"], "none.txt"),
+        (["eval", folder, "--corpus", tmp_path / "none"], "none"),
+        (["sinks", folder, "--text", tmp_path / "none.txt"], "none.txt"),
+        (["convert", folder, "--to", "lazy", "--output", tmp_path / "out"], "elastic"),
+    ):
+        line = refused(lazy_binary, *command)
+        assert named in line and "safetensors" not in line, line
+
+
+def test_export_of_an_unfinished_run_warns_with_its_step(lazy_binary, model, tmp_path):
+    shutil.copytree(model.parent / "checkpoints", tmp_path / "run" / "checkpoints")
+    command = [lazy_binary, "export", tmp_path / "run", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [step] = (tmp_path / "run" / "checkpoints").iterdir()
+    total = json.loads((step / "state.json").read_text())["settings"]["training.steps"]
+    assert f"step 3 of {total}" in done.stderr and "warn" in done.stderr, done.stderr
+    assert "bf16" in done.stdout and "--dtype fp32" in done.stdout, done.stdout
 
 
 def test_missing_gpu_error_names_option_or_key(lazy_binary, model, tmp_path):
