@@ -149,7 +149,9 @@ def read_results(folder):
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none") from None
+        started = (folder / "uptrain.json").is_file()
+        mend = "; no measurement is finished, run the same `lazy uptrain` command again to continue" if started else ""
+        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none{mend}") from None
     except ValueError as error:
         raise UserError(f"{path}: expected JSON, found {error}") from None
     found = results.get("format") if isinstance(results, dict) else type(results).__name__

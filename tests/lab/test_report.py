@@ -75,3 +75,9 @@ def test_other_files_are_rejected(tmp_path, content):
         (tmp_path / "results.json").write_text(content)
     with pytest.raises(UserError, match="results.json"):
         write_report(tmp_path)
+
+
+def test_folder_without_measurements_says_how_to_continue(tmp_path):
+    (tmp_path / "uptrain.json").write_text("{}")
+    with pytest.raises(UserError, match="again"):
+        write_report(tmp_path)
