@@ -92,6 +92,13 @@ def test_arrays_are_named_by_their_shape(argument):
     assert "0." not in str(error.value)
 
 
+def test_layouts_with_and_without_packed_documents_are_distinguished():
+    expect(RuntimeError, "attention", dict(q=Q[0], k=Q[0], v=Q[0]), "q", "[8, 4, 16]", "cu_seqlens_q")
+    ends = torch.tensor([0, 8], dtype=torch.int32)
+    packed = dict(cu_seqlens_q=ends, cu_seqlens_k=ends)
+    expect(RuntimeError, "attention", packed, "q", "(tokens, heads, head_dim)", "cu_seqlens_q", "[1, 8, 4, 16]")
+
+
 def test_unknown_arguments_of_rope_are_named():
     expect(TypeError, "rope", dict(low_freq_factor=2.0), "low_freq_factor", "low_frequency")
 
