@@ -10,6 +10,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/stop.h"
 #include "data/corpus/source.h"
 #include "generate/model_folder.h"
@@ -58,8 +59,10 @@ void measure(SinksArguments a) {
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
+  lazy::log::info("sinks: reading {}", a.corpus.empty() ? a.text : a.corpus);
   const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::read_text(a.text), a.text)
                                        : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  lazy::log::info("sinks: loading {}", a.model);
   auto model = opened(a);  // after the text was read, because loading can take a minute
   const lazy::ModelConfig& config = model.config();
   lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
@@ -95,8 +98,18 @@ LAZY_COMMAND(
           .add_option("--length", a->options.length,
                       "Tokens per sample (default: the model's training length, at most 2048)")
           ->check(CLI::Range(2, 1 << 24));
-      command.add_option("--samples", a->options.samples, "Maximum number of samples, spread over the text")
+      command
+          .add_option("--samples", a->options.samples,
+                      "Maximum number of samples of --length tokens, spread over the text. Sink_1^0.3 is measured on "
+                      "other samples (--sink-samples)")
           ->check(lazy::cli::kPositive)
+          ->capture_default_str();
+      command
+          .add_option(
+              "--sink-samples", a->options.sink_samples,
+              "Maximum number of samples of 64 tokens for Sink_1^0.3 and for --measures weights and vectors; 0: "
+              "do not measure Sink_1^0.3")
+          ->check(CLI::Range(0, 1 << 24))
           ->capture_default_str();
       command.add_flag("--bos", a->options.bos,
                        "Put BOS first in every sample (default with --text: as the tokenizer does)");
@@ -141,7 +154,7 @@ Examples:
 
 Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
 visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
-100 samples of 64 tokens. Memory grows with the length, never with its square.)");
+--sink-samples samples of 64 tokens. Memory grows with the length, never with its square.)");
       command.callback([a, &command] {
         lazy::install_stop_handlers();
         a->options.interventions = lazy::cli::given_interventions(command);

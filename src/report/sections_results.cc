@@ -24,7 +24,8 @@ struct Measure {
   enum class Better { lower, higher, neither } better = Better::neither;
 };
 
-std::function<std::optional<double>(const RunData&)> from_sinks(double SinkMeasures::*field) {
+template <class Value>  // double or std::optional<double>
+std::function<std::optional<double>(const RunData&)> from_sinks(Value SinkMeasures::*field) {
   return [field](const RunData& run) { return run.sinks ? std::optional(run.sinks->overall.*field) : std::nullopt; };
 }
 

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 
+import numpy
 import pytest
 
 
@@ -138,13 +140,50 @@ def test_info_shows_every_kind_of_attention_layer(lazy_binary, tmp_path):
     assert " layers: " not in text and "1e+06" in text, text
 
 
+def test_info_shows_the_stored_tau(lazy_binary, model, tmp_path):
+    """The initial value of tau in config.json is -1. The weights contain trained values."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    tensors = safetensors.load_file(model / "model.safetensors")
+    taus = numpy.concatenate([value for name, value in tensors.items() if name.endswith("softmax_offset")])
+    read = subprocess.run([lazy_binary, "info", model, "--json"], check=True, capture_output=True, text=True).stdout
+    found = json.loads(read)["tau"]
+    for key, value in (("mean", taus.mean()), ("min", taus.min()), ("max", taus.max())):
+        assert found[key] == pytest.approx(value, abs=1e-6)
+    text = subprocess.run([lazy_binary, "info", model], check=True, capture_output=True, text=True).stdout
+    (line,) = [line for line in text.splitlines() if line.startswith("tau")]
+    numbers = [float(number) for number in re.findall(r"-?[0-9.]+", line.replace(",", ""))]
+    assert numbers == pytest.approx([taus.min(), taus.max(), taus.mean(), -1], abs=1e-3), line
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())  # a folder without weights
+    done = subprocess.run([lazy_binary, "info", tmp_path], check=True, capture_output=True, text=True)
+    assert "\ntau" not in done.stdout and "tau" in done.stderr
+
+
+def test_folder_without_tokenizer_is_refused_with_advice(lazy_binary, model, tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((model / name).read_bytes())
+    assert "save_pretrained" in refused(lazy_binary, "generate", tmp_path, "--prompt", "a")
+
+
 def test_sinks_logs_the_measurement_first(lazy_binary, model, tmp_path):
     (tmp_path / "text").write_text("Near a mat sat the cat, under the tree.\n" * 100)
     command = [lazy_binary, "sinks", model, "--text", tmp_path / "text", "--samples", "3"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    first = done.stderr.splitlines()[0]
-    for part in ("3 samples of 32 tokens", "2 attention layers of 2 heads"):
-        assert part in first, first
+    lines = done.stderr.splitlines()
+    assert str(model) in lines[0], lines  # loading may take minutes
+    (line,) = [line for line in lines if "3 samples of 32 tokens" in line]
+    assert "2 attention layers of 2 heads" in line and "samples of 64 tokens" in line, line
+
+
+def test_sinks_can_omit_sink_1(lazy_binary, model, tmp_path):
+    (tmp_path / "text").write_text("Near a mat sat the cat, under the tree.\n" * 2)
+    command = [lazy_binary, "sinks", model, "--text", tmp_path / "text", "--length", "16", "--samples", "2"]
+    command += ["--sink-samples", "0", "--report", tmp_path / "sinks.html"]
+    done = subprocess.run([*command, "--json", tmp_path / "out.json"], check=True, capture_output=True, text=True)
+    assert "Sink_1" not in done.stdout + done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert "sink_1_0.3" not in found["overall"] and found["overall"]["sink_ratio"] > 0
+    done = subprocess.run([*command, "--measures", "weights"], capture_output=True, text=True)
+    assert done.returncode == 2 and "--sink-samples" in done.stderr.splitlines()[-1]
 
 
 def test_interrupted_data_prepare_writes_nothing(lazy_binary, tmp_path):

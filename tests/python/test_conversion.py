@@ -303,6 +303,11 @@ def test_lazy_eval_generate_and_sinks_read_the_folder(lazy_binary, name, tmp_pat
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    taus = torch.cat([layer.self_attn.lazy_tau.detach() for layer in model.model.layers])
+    stored = json.loads(lazy("info", "saved", "--json"))["tau"]
+    for key in ("mean", "min", "max"):
+        assert stored[key] == pytest.approx(getattr(taus, key)().item(), abs=1e-6)
+
     found = json.loads(lazy("eval", "saved", "--text", "text.txt", "--json"))["results"]["heldout"]["loss,none"]
     with torch.no_grad():
         after_bos = torch.cat((torch.tensor([[model.config.bos_token_id]]), ids), 1)  # also predicts the first token
