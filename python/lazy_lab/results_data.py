@@ -8,8 +8,8 @@
 | tokens | tokens of the whole training |
 | trained | tokens trained before the measurement: less than `tokens` in curves and snapshots |
 | measure | path in the record without the keys that became columns |
-| bos | "bos" or "no_bos": whether every window begins with BOS; "" if there is no choice |
-| variant | one of VARIANTS, the cache of a task such as streaming:4+60, or "" |
+| bos | "bos" or "no_bos": whether every window begins with BOS; "" for other measures |
+| variant | of VARIANTS, also two such as post_hoc.first_position; the cache of a task, such as streaming:4+60; or "" |
 | length | T in tokens: length of samples, windows or prompts, or the number of keys of a cache |
 | layer | layer; for states of the residual stream, 0 is before the first layer |
 | position | first position of a range of positions |
@@ -86,7 +86,8 @@ def rows_of_object(value, row, path):
         elif key in BOS:
             yield from rows(item, row | {"bos": BOS[key]}, path)
         elif key in VARIANTS:
-            yield from rows(item, row | {"variant": key}, path)
+            variant = f"{row['variant']}.{key}" if row.get("variant") else key
+            yield from rows(item, row | {"variant": variant}, path)
         else:
             yield from rows(item, row, (*path, key))
 

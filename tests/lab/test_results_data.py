@@ -35,6 +35,7 @@ def test_rows_of_a_small_record_by_hand():
         "lengths": {"bos_every_window": {"8": {"positions": [1, 2, 9], "by_position": [5.0, 4.0]}}},
         "training": {"tokens": [10, 20], "loss": [9.0, 8.0]},
         "post_hoc": {"collapse": {"cosine": [0.1, 0.2]}},
+        "activations": {"post_hoc": {"residual": {"first_position": {"rms": [0.5]}}}},
         "texts": {"loss": [1.0, 2.0]},
         "study": {"loss": [1.0, 2.0]},
     }
@@ -49,6 +50,7 @@ def test_rows_of_a_small_record_by_hand():
         {"trained": 20, "measure": "training.loss", "value": 8.0},
         {"variant": "post_hoc", "layer": 0, "measure": "collapse.cosine", "value": 0.1},
         {"variant": "post_hoc", "layer": 1, "measure": "collapse.cosine", "value": 0.2},
+        {"variant": "post_hoc.first_position", "layer": 0, "measure": "activations.residual.rms", "value": 0.5},
         {"measure": "study.loss", "value": 1.5},
     ]
 
