@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from lazy_lab.intervals import student_interval
+from lazy_lab.statistics import student_interval
 from lazy_lab.measures import (
     bias_noise,
     effective_range,
