@@ -5,6 +5,7 @@ import math
 import pytest
 
 stats = pytest.importorskip("scipy.stats")
+pytest.importorskip("statsmodels")
 
 from lazy_lab.statistics import (  # noqa: E402
     contrasts,
