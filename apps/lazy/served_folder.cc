@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/stop.h"
 #include "model/context_length.h"
 #include "model/device.h"
 
@@ -92,6 +93,8 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
     try {
       model.chat = std::make_shared<serve::ChatTemplate>(
           model.chat_template, serve::template_variables(model.tokenizer->tokens()), operation);
+    } catch (const Interrupted&) {
+      throw;
     } catch (const Error& error) {
       model.chat_problem = error.what();
     }
