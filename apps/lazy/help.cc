@@ -22,9 +22,9 @@ const Guide* find_guide(const std::string& topic) {
   return found == kGuides.end() ? nullptr : &*found;
 }
 
-// Returns "`lazy help data`" for "data.md#sequences", and "" for other targets, whose link text is sufficient.
+// Returns "`lazy help data`" for "../guides/data.md#sequences", and "" for targets that are not embedded.
 std::string guide_link(const std::string& target) {
-  const std::string file = target.substr(0, target.find('#'));
+  const std::string path = target.substr(0, target.find('#')), file = path.substr(path.rfind('/') + 1);
   if (!file.ends_with(".md") || !find_guide(file.substr(0, file.size() - 3))) {
     return target.starts_with("http") ? target : "";
   }

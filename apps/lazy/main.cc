@@ -1,6 +1,7 @@
 // `lazy`: one binary to train, evaluate, inspect and run models. Each subcommand is a file in this folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "build_info.h"
 #include "command.h"
+#include "guides.h"
 #include "unknown_options.h"
 
 #include "core/error.h"
@@ -33,6 +35,10 @@ void add_commands(CLI::App& app) {
   const auto add = [&](const std::string& name, const lazy::cli::Subcommand& command) {
     CLI::App* added = app.add_subcommand(name, command.help);
     command.set_up(*added);
+    const auto has_name = [&](const lazy::cli::Guide& guide) { return guide.topic == name; };
+    if (std::any_of(lazy::cli::kGuides.begin(), lazy::cli::kGuides.end(), has_name)) {
+      added->footer(added->get_footer() + "\nGuide: lazy help " + name);
+    }
     return added;
   };
   for (const auto& [section, names] : kSections) {

@@ -6,6 +6,8 @@ import re
 import shutil
 import signal
 import subprocess
+import time
+from pathlib import Path
 
 import numpy
 import pytest
@@ -196,3 +198,46 @@ def test_interrupted_data_prepare_writes_nothing(lazy_binary, tmp_path):
         assert process.wait(60) == 128 + signal.SIGINT
         assert b"SIGINT" in process.stderr.read().splitlines()[-1]
     assert not out.exists()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_convert_leaves_nothing(lazy_binary, tmp_path, stop):
+    """The signal arrives while the interpreter starts. This interpreter never answers."""
+    (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
+    silent = tmp_path / "python"
+    silent.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexec cat > /dev/null\n")
+    silent.chmod(0o755)
+    command = [lazy_binary, "convert", tmp_path / "model.gguf", tmp_path / "out"]
+    environment = {**os.environ, "LAZY_PYTHON": str(silent)}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, env=environment, text=True, start_new_session=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert list(tmp_path.glob("out.tmp-*"))
+        os.killpg(process.pid, stop)
+        [line] = process.stderr.read().splitlines()
+        assert process.wait(60) == 128 + stop
+    assert stop.name in line, line
+    assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize("python", ["/nonexistent/python", "/bin/false"])
+def test_doctor_names_an_unusable_python(lazy_binary, python):
+    environment = {**os.environ, "LAZY_PYTHON": python}
+    done = subprocess.run([lazy_binary, "doctor", "--json"], capture_output=True, text=True, env=environment)
+    [check] = [check for check in json.loads(done.stdout)["checks"] if check["subject"] == "Python"]
+    assert check["state"] == "missing" and python in check["found"] and python in check["mend"], check
+
+
+def test_doctor_without_a_path_names_the_interpreter(lazy_binary, tmp_path):
+    """Python does not know its own path if it was started by name without a PATH."""
+    environment = {name: value for name, value in os.environ.items() if name != "PATH"}
+    environment |= {"LAZY_PYTHON": "python3"}
+    done = subprocess.run([lazy_binary, "doctor", "--json"], capture_output=True, text=True, env=environment)
+    checks = {check["subject"]: check for check in json.loads(done.stdout)["checks"]}
+    if "Python packages" not in checks:
+        pytest.skip("the system's python3 has all packages, or there is none")
+    words = checks["Python packages"]["mend"].split()
+    assert any(Path(word).name.startswith("python") and Path(word).is_file() for word in words), words
