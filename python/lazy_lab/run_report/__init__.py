@@ -51,15 +51,19 @@ def page_about(paths, command, version):
 
 
 def main(arguments):
-    """Runs `lazy report`. `arguments` is the JSON object that apps/lazy/report.cc passes: "runs" are paths relative to
-    "directory". Returns the exit code."""
+    """Runs `lazy report`. `arguments` is the JSON object that apps/lazy/report.cc passes: "inputs" and "output" are
+    paths relative to "directory". Returns the exit code."""
     output = Path(arguments["output"])
     try:
+        # A module in the working directory, such as json.py next to the user's data, must not be imported.
+        sys.path[:] = filter(os.path.isabs, sys.path)
         os.chdir(arguments["directory"])
         if output.is_dir():
             raise UserError(f"--output {output}: expected a file's name, found a folder")
+        if not output.absolute().parent.is_dir():
+            raise UserError(f"--output {output}: expected a file in an existing folder, found no such folder")
         check_packages()
-        write_atomic(output, page_about(arguments["runs"], arguments["line"], arguments["version"]))
+        write_atomic(output, page_about(arguments["inputs"], arguments["line"], arguments["version"]))
     except UserError as error:
         print(f"lazy report: {error}", file=sys.stderr)
         return error.exit_code
