@@ -25,6 +25,8 @@ def read_file(path):
     with open(path, "rb") as file:
         try:
             size = int.from_bytes(file.read(8), "little")
+            if size > path.stat().st_size:
+                raise ValueError(f"a header of {size} bytes in a file of {path.stat().st_size} bytes")
             header = json.loads(file.read(size))
             for name, entry in header.items():
                 if not (match := NAME.fullmatch(name)):
