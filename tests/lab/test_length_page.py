@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
-from lazy_lab import charts  # noqa: E402
 from lazy_lab.errors import UserError  # noqa: E402
 from lazy_lab.run_report import lengths  # noqa: E402
 from lazy_lab.run_report.fields import Field  # noqa: E402
@@ -146,15 +145,3 @@ def test_damaged_file_is_named_with_the_field(path, found):
     with pytest.raises(UserError) as error:
         render(damaged(*path))
     assert str(error.value).startswith(f"lengths.json: {found}")
-
-
-def test_ticks_of_length_axes_are_powers_of_two():
-    def ticks(low, high, most):
-        _, axes = charts.figure()
-        charts.length_axis(axes, [low, high], most)
-        return [charts.length_text(value) for value in axes.get_xticks()]
-
-    assert ticks(512, 8192, 9) == ["512", "1k", "2k", "4k", "8k"]
-    assert ticks(1, 4096, 5) == ["1", "8", "64", "512", "4k"]
-    assert ticks(600, 5000, 9) == ["1k", "2k", "4k"]
-    charts.plt.close("all")

@@ -384,21 +384,3 @@ def test_command_writes_the_page_and_reports_errors(tmp_path, capsys, monkeypatc
     ):
         code, out, error = report(*inputs, output=output)
         assert (code, out) == (2, "") and error.startswith(f"lazy report: {found}") and error.count("\n") == 1
-
-
-def test_charts_save_deterministic_files_with_both_color_schemes(tmp_path):
-    def draw():
-        figure, axes = charts.figure(300, 200)
-        axes.plot([1, 2], [0.123456, 2], marker=charts.marker(0))
-        charts.length_axis(axes, [1, 2])
-        return figure
-
-    for name in ("a.svg", "b.svg"):
-        charts.save_svg(draw(), tmp_path / name, 'loss "<" length')
-    text = (tmp_path / "a.svg").read_text()
-    assert text == (tmp_path / "b.svg").read_text()
-    assert text.startswith('<svg viewBox="0 0 300 200"') and 'aria-label="loss &quot;&lt;&quot; length"' in text
-    assert "prefers-color-scheme:dark" in text and "stroke: var(--s0)" in text and "http://www.w3.org/2000/svg" in text
-    assert charts.ramp(False)[0] != charts.ramp(True)[0] and len(set(charts.ramp(True))) > 60
-    assert [charts.count_text(n) for n in (999, 1500, 2e6)] == ["999", "1.5k", "2M"]
-    assert [charts.length_text(n) for n in (512, 1536, 8192)] == ["512", "1.5k", "8k"]

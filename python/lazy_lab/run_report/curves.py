@@ -12,7 +12,7 @@ from .. import charts
 from .text import fixed, share
 
 # Widths of the drawings. The page shows the one that fits, so that text is never smaller than 14 pixels.
-WIDTHS = {"at-wide": 1040, "at-middle": 640, "at-narrow": 320}
+WIDTHS = {"at-wide": 1040, "at-middle": 640, "at-narrow": 300}
 FLAT = 5e-5  # curves whose values differ by less are equal in the printed digits
 MAX_LAYERS = 12  # of distance biases; deeper models show evenly spaced layers
 LAYER_MEASURES = {
@@ -24,7 +24,7 @@ LAYER_MEASURES = {
 }
 
 
-def picture(label, draw, width=320, height=230, css="small"):
+def picture(label, draw, width=300, height=230, css="small"):
     """Calls draw(axes) and returns the picture."""
     figure, axes = charts.figure(width, height)
     draw(axes)
@@ -33,7 +33,7 @@ def picture(label, draw, width=320, height=230, css="small"):
 
 def responsive(label, draw, height=360):
     return Markup("").join(
-        picture(label, draw, width, height if width > 320 else 260, css) for css, width in WIDTHS.items()
+        picture(label, draw, width, height if width > 300 else 260, css) for css, width in WIDTHS.items()
     )
 
 
