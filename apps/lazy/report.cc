@@ -1,41 +1,12 @@
 // `lazy report RUN_DIR...`: writes one HTML page about runs or results, with the Python package lazy_lab.run_report.
-#include <cstring>
-#include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "command.h"
-#include "core/error.h"
-#include "core/python_child.h"
-#include "start_lab.h"
+#include "report_page.h"
 
 namespace lazy::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-void write_report(const std::vector<std::string>& inputs, const std::string& output, const std::string& line) {
-  const fs::path program = fs::read_symlink("/proc/self/exe");
-  const nlohmann::ordered_json arguments{{"command", "report"},
-                                         {"module", "run_report"},
-                                         // The package folder in an installation, and in a source tree that contains
-                                         // the build folder.
-                                         {"package_folders",
-                                          {(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
-                                           (program.parent_path().parent_path() / "python").string()}},
-                                         {"directory", fs::current_path().string()},
-                                         {"inputs", inputs},
-                                         {"output", output},
-                                         {"line", line},
-                                         {"version", LAZY_VERSION}};
-  const int error = exec_python(kStartLab, {arguments.dump()});
-  fail("report", "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
-       std::strerror(error));
-}
-
-}  // namespace
 
 LAZY_COMMAND(report, "Write an HTML page about one or several runs", [](CLI::App& command) {
   auto inputs = std::make_shared<std::vector<std::string>>();
@@ -55,7 +26,7 @@ Examples:
 The page is self-contained: styles and pictures are inline. Missing parts of a run (eval.json of `lazy eval --output`,
 sinks.json of `lazy sinks --json`, samples.json of `lazy generate --json`) are left out and listed at the end. The
 report needs Python 3.11 or later with jinja2 and matplotlib (see `lazy doctor`).)");
-  command.callback([inputs, output, &command] { write_report(*inputs, *output, command_line(command)); });
+  command.callback([inputs, output, &command] { start_report(*inputs, *output, command_line(command)); });
 });
 
 }  // namespace lazy::cli
