@@ -4,6 +4,7 @@ import copy
 import re
 
 import pytest
+from html_page import Checker, plain, section
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -11,7 +12,6 @@ pytest.importorskip("matplotlib")
 from lazy_lab.errors import UserError  # noqa: E402
 from lazy_lab.run_report import lengths  # noqa: E402
 from lazy_lab.run_report.fields import Field  # noqa: E402
-from test_run_report import Checker, plain, section  # noqa: E402
 
 
 def model(label, kind):

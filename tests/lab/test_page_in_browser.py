@@ -13,6 +13,7 @@ pytest.importorskip("matplotlib")
 from lazy_lab.run_report import page  # noqa: E402
 from lazy_lab.run_report.runs import load_run  # noqa: E402
 
+pytestmark = pytest.mark.slow
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # Loads the page in frames of several widths. Prints the elements outside of a frame and the smallest font of a drawing.
 MEASURE = """<body><pre id="out"></pre><script>
