@@ -138,7 +138,7 @@ def damaged(*path):
             ("results", "wikitext", "models", 0, "lengths", 0, "word_perplexity_interval", [1]),
             "results.wikitext.models[0].lengths[0].word_perplexity_interval: expected two numbers",
         ),
-        (("results", "wikitext", "models", 1, "lengths", []), "results.wikitext.models[1].lengths: expected at least"),
+        (("results", "wikitext", "models", 1, "lengths", []), "results.wikitext.models[1].lengths: expected at"),
     ],
 )
 def test_damaged_file_is_named_with_the_field(path, found):
