@@ -30,11 +30,7 @@ MEASURES = (
 )
 LOSSES = ("loss", "bits_per_byte", "perplexity", "word_perplexity")  # lower is better
 TILES = ("bits_per_byte", "sink_ratio", "released_mass", "alive_fraction")
-HEATS = {
-    "sink_ratio": ("Sink ratio", "weight on the first key"),
-    "density": ("Density", "weight on the other keys"),
-    "alive_fraction": ("Alive fraction", "visible pairs with weight above zero"),
-}
+HEATS = ("sink_ratio", "density", "alive_fraction")
 
 
 def level(share):
@@ -154,20 +150,22 @@ def heat_maps(runs):
     """Returns [(title, explanation, high, [(index of the run, [layer][head])])]. All runs share the color scale from 0
     to `high`, which is 1, 2 or 5 times a power of ten."""
     found = []
-    for key, words in HEATS.items():
+    for key in HEATS:
         maps = [(i, run.sinks["per_head"][key]) for i, run in enumerate(runs) if run.sinks]
         if maps:
             largest = max(value for _, values in maps for row in values for value in row)
             power = 10 ** math.floor(math.log10(largest)) if largest > 0 else 0.1
             high = next((factor * power for factor in (1, 2, 5) if factor * power >= largest), 10 * power)
+            words = next(words for measure, *words, _ in MEASURES if measure == key)
             found.append((*words, min(1, high), maps))
     return found
 
 
-def setting_rows(runs, name, keep):
-    """Returns [(key, [value per run], whether they differ)] of the flattened settings whose key keep() accepts."""
-    keys = dict.fromkeys(key for run in runs for key in getattr(run, name) if keep(key))
-    rows = [(key, [getattr(run, name).get(key, "–") for run in runs]) for key in keys]
+def setting_rows(settings):
+    """Returns [(key, [value per run], whether they differ)] of a list of flattened settings, one per run."""
+    rows = [
+        (key, [found.get(key, "–") for found in settings]) for key in dict.fromkeys(key for s in settings for key in s)
+    ]
     return [(key, values, len(set(values)) > 1) for key, values in rows]
 
 
@@ -177,6 +175,7 @@ def environment():
     found = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    found.tests["in_model"] = lambda key: key.startswith("model.")
     found.filters |= {"percent": percent, "fixed": fixed, "level": level, "token": token_text}
     found.globals |= {"series_name": series_name, "charts": charts, "palette_css": palette_css, "sqrt": math.sqrt}
     found.globals |= {"map_rows": map_rows, "received": received, "map_summary": map_summary}
@@ -184,38 +183,16 @@ def environment():
 
 
 def render(runs, command, date, version):
+    """Returns the page. The template calls the functions of this module, so that each section names what it shows."""
     names = [run.name for run in runs]
     for run in runs:
         run.name = str(run.folder) if names.count(run.name) > 1 else run.name
     runs = sorted(runs, key=lambda run: {"lazy": 0, "softmax": 1}.get(run.kind, 2))
     title, detail = headline(runs)
-    sinks = [(i, run) for i, run in enumerate(runs) if run.sinks]
-    is_model = lambda key: key.startswith("model.")
     by_run = lambda draw: [(i, found) for i, run in enumerate(runs) if (found := draw(run, i))]
-    template = environment().get_template("run_report.html")
-    return template.render(
-        title=title,
-        detail=detail,
-        date=date,
-        version=version,
-        command=command,
-        runs=runs,
-        sinks=sinks,
-        max_maps=MAX_MAPS,
-        wide=len(runs) > MAX_RUN_COLUMNS,
-        tiles=tiles(runs),
-        table=result_table(runs),
-        benchmarks=benchmarks(runs),
-        lengths=lengths(runs),
-        learning=curves.learning_curves(runs),
-        difference=curves.loss_differences(runs),
-        layers=by_run(curves.layer_curves),
-        splits=split_bars(runs),
-        heats=heat_maps(runs),
-        offsets=by_run(curves.offsets),
-        biases=by_run(curves.distance_biases),
-        further=by_run(curves.further_panels),
-        facts=setting_rows(runs, "facts", lambda key: not is_model(key)),
-        shape=setting_rows(runs, "facts", is_model),
-        settings=[row for row in setting_rows(runs, "settings", lambda key: True) if row[2]],
-    )
+    functions = (tiles, result_table, benchmarks, lengths, split_bars, heat_maps, setting_rows)
+    context = {function.__name__: function for function in functions}
+    context |= {"title": title, "detail": detail, "date": date, "version": version, "command": command, "runs": runs}
+    context |= {"sinks": [(i, run) for i, run in enumerate(runs) if run.sinks], "curves": curves, "by_run": by_run}
+    context |= {"max_maps": MAX_MAPS, "wide": len(runs) > MAX_RUN_COLUMNS}
+    return environment().get_template("run_report.html").render(context)
