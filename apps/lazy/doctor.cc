@@ -95,6 +95,7 @@ const std::vector<PythonFeature>& python_features() {
       {"PyTorch files", {"torch", "safetensors"}},
       {"Parquet files", {"pyarrow"}},
       {"Hub downloads", {"huggingface_hub"}},
+      {"lazy report", {"jinja2", "matplotlib"}},
       {"lazy uptrain", {"jinja2", "matplotlib", "scipy"}},
   };
   return features;

@@ -7,7 +7,6 @@
 
 #include "command.h"
 #include "common_options.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/log.h"
@@ -18,9 +17,8 @@
 #include "model/device.h"
 #include "model/language_model.h"
 #include "model_path.h"
-#include "report/report.h"
+#include "report_page.h"
 #include "sinks/analysis.h"
-#include "sinks/attention_maps.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -72,16 +70,8 @@ void measure(SinksArguments a) {
   const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, a.command);
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
-  if (!a.report.empty()) {
-    lazy::report::RunData run;
-    run.folder = a.model;
-    run.name = fs::weakly_canonical(a.model).filename().string();
-    run.sinks = lazy::report::parse_sinks(json, a.model);
-    run.kind = config.attention.normalizer == lazy::Normalizer::elastic ? "lazy" : name(config.attention.normalizer);
-    run.learned = lazy::sinks::learned_parameters(a.model);
-    lazy::write_file_atomic(a.report, lazy::report::render({run}, {a.command, lazy::today()}));
-  }
   fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(study));
+  if (!a.report.empty()) lazy::cli::write_result_page("sinks", dump, a.report, a.command);
 }
 
 }  // namespace

@@ -165,6 +165,7 @@ def write_report(folder):
     results = read_results(folder)
     import jinja2
 
+    from .charts import color_css
     from .figures import FIGURES
 
     figures = [(title, picture) for title, draw in FIGURES if (picture := draw(results))]
@@ -175,6 +176,7 @@ def write_report(folder):
         "columns": ["", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax"],
         "settings": settings(results),
         "figures": figures,
+        "colors": color_css(),
         "command": results["command"],
         "date": results["date"],
     }
