@@ -1,0 +1,201 @@
+"""Writes the page of the GPT-2 study and its pictures from records."""
+
+import numpy as np
+
+from .. import charts, records
+from ..errors import UserError
+from ..results.text import estimate, number, table, write_page
+from ..statistics import student_interval
+from .gpt2 import READINGS
+from .toys_page import draw_map
+
+CONDITIONS = {  # name of the condition -> what is changed, and what the study reports
+    "none": ("nothing", ""),
+    "1": ("1: b_Q = 0", "the sink substantially diminishes"),
+    **{f"2 {name}": (f"2: EPE_2 replaces EPE_1, {name}", "the sink disappears") for name in READINGS},
+    **{f"3 {name}": (f"3: EPE_1 moves to position 2, {name}", "a strong sink at position 2") for name in READINGS},
+    "4": ("4: the first token's embedding = 0", "the sink persists"),
+    "5": ("5: no keys from the two massive coordinates", "the sink is substantially reduced"),
+    "control": ("control of 5: random pairs of coordinates", "the sink remains"),
+    "2'": ("2': p_2 replaces p_1 at the input", "not in the study"),
+    "3'": ("3': p_1 and p_2 exchanged at the input", "not in the study"),
+}
+# Tables 1 and 2 of the study, GPT-2 with 124M parameters: layer, counted from 1 -> mean and standard deviation of
+# |gamma|, and |gamma| at the coordinates 138 and 447.
+PUBLISHED_GAMMA = {
+    1: (4.47, 22.226, 12.116, 11.064),
+    2: (2.8, 6.62, 8.065, 24.468),
+    3: (1.717, 5.826, 10.178, 23.047),
+    4: (1.657, 5.02, 18.198, 17.149),
+    5: (1.561, 4.618, 3.072, 23.854),
+    6: (0.86, 1.59, 5.644, 6.142),
+    7: (1.12, 2.701, 12.453, 18.17),
+    8: (1.404, 3.546, 19.806, 28.01),
+    9: (1.23, 3.224, 17.846, 28.01),
+    10: (1.313, 3.616, 23.131, 28.42),
+    11: (1.403, 4.0, 27.547, 27.691),
+    12: (1.145, 2.65, 4.5, 13.59),
+}
+
+
+def by_text(found, name, key):
+    """Returns the attention to a position per text, the mean over layers; for the control, the mean over pairs."""
+    conditions = [n for n in found["conditions"] if n.startswith("control")] if name == "control" else [name]
+    return np.mean([np.mean(found["conditions"][n][key], axis=1) for n in conditions], axis=0)
+
+
+def interventions(found, recorded):
+    """Returns the table of all interventions. recorded: {condition: [first, second]} of the model of 55M parameters."""
+    rows = []
+    for name, (title, study) in CONDITIONS.items():
+        shares = [estimate(student_interval(by_text(found, name, key))) for key in ("first", "second")]
+        earlier = ", ".join(number(value) for value in recorded.get(name, []))
+        rows.append([title, study, earlier, *shares])
+    return table(["changed", "the study", "55M: first, second", "first position", "second position"], rows)
+
+
+def alignments(found):
+    """Returns the table of the three readings of EPE: massive coordinates, norms, and alignment with b_Q."""
+    rows = []
+    for reading, meaning in READINGS.items():
+        epe = found["epe"][reading]
+        gap = np.subtract(epe["cosine_first"], epe["cosine_others_mean"])
+        without = [
+            np.mean(np.abs(layer["cosine_without_epe"][reading])) - np.mean(np.abs(layer["cosine_input"]))
+            for layer in found["delta"]
+        ]
+        top, norms = ", ".join(map(str, epe["top"][:2])), " / ".join(number(epe["norms"][i], 2) for i in (0, 2))
+        cells = [number(np.mean(epe["cosine_first"]), 2), estimate(student_interval(gap), 2, signed=True)]
+        rows.append([f"{reading}: {meaning}", top, norms, *cells, estimate(student_interval(without), 2, signed=True)])
+    header = ["reading", "two largest coordinates", "norm, first / median", "cosine of EPE_1"]
+    return table([*header, "minus other positions", "without EPE_1"], rows)
+
+
+def gammas(found):
+    """Returns the table of |gamma| by layer, with the published values for a model of GPT-2's shape."""
+    published = PUBLISHED_GAMMA if (found["layers"], found["width"]) == (12, 768) else {}
+    massive = [138, 447] if published else found["massive"]
+    rows = []
+    for layer, values in enumerate(found["gamma"]):
+        cells = [values["mean"], values["std"], *(values["at"].get(str(n)) for n in massive)]
+        shown = ["" if value is None else number(value) for value in cells]
+        if published:
+            shown = [f"{ours} ({paper})" for ours, paper in zip(shown, published[layer + 1])]
+        rows.append([layer, *shown])
+    return table(["layer", "mean", "standard deviation", *(f"coordinate {n}" for n in massive)], rows)
+
+
+def deltas(found):
+    """Returns the table of Delta by layer: first position, others, and the contribution of EPE to the excess."""
+    rows = []
+    for layer, values in enumerate(found["delta"]):
+        gaps = np.subtract(values["first"], values["others_mean"])
+        deviations = number(gaps.mean() / values["others_std"], 1)
+        cells = [number(values["from_epe"][reading], 2) for reading in READINGS]
+        rows.append(
+            [layer, estimate(student_interval(values["first"]), 2), estimate(student_interval(gaps), 2, signed=True)]
+        )
+        rows[-1] += [deviations, *cells]
+    header = ["layer", "Delta_1", "minus other positions", "in standard deviations"]
+    return table([*header, *(f"from EPE, {reading}" for reading in READINGS)], rows)
+
+
+def first_order(found):
+    """Returns the table of the predictions of the position's effect: cosine and explained share, for position 1 and as
+    a mean over the other measured positions."""
+    titles = {"p": "p alone", "derivative": "derivative along p"} | {r: f"EPE, {r}" for r in READINGS}
+    rows = []
+    for name, title in titles.items():
+        values = found["first_order"]["predictions"][name]
+        cells = [(values[key][0], np.mean(values[key][1:])) for key in ("cosine", "explained")]
+        rows.append([title, *(number(value, 2) for pair in cells for value in pair)])
+    return table(["prediction", "cosine, position 1", "others", "explained, position 1", "others"], rows)
+
+
+def draw_layers(found, path):
+    """Attention to the first position by intervention and layer: in all layers, and one layer at a time."""
+    shown = [name for name in CONDITIONS if name != "control"]
+    every = [np.mean(found["conditions"][name]["first"], axis=0) for name in shown]
+    single = [np.array(found["single"][name], dtype=float) for name in found["single"]]
+    top = max(np.max(every), np.nanmax(single))
+    figure, (left, right) = charts.figure(720, 420, ncols=2)
+    panels = ((left, shown, every, "all layers"), (right, list(found["single"]), single, "one layer at a time"))
+    for axes, names, values, title in panels:
+        draw_map(axes, np.array(values) / top)
+        axes.set_aspect("auto")
+        axes.set_title(f"{title} (darkest: {top:.2f})")
+        axes.set_yticks(range(len(names)), names)
+        axes.set_xticks(range(found["layers"]))
+        axes.set_xlabel("layer")
+    charts.save_svg(figure, path, "Attention to the first position by intervention and layer")
+
+
+def draw_conditions(found, path):
+    """Attention maps under each condition, the mean over layers, heads and texts."""
+    shown = ["control 0" if name == "control" and "control 0" in found["maps"] else name for name in CONDITIONS]
+    shown = [name for name in shown if name in found["maps"]]
+    figure, grid = charts.figure(720, 570, nrows=3, ncols=5)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for name, axes in zip(shown, grid.flat):
+        axes.set_axis_on()
+        draw_map(axes, found["maps"][name])
+        axes.set_title(name)
+    charts.save_svg(figure, path, "Attention maps under each intervention")
+
+
+def draw_delta(found, path):
+    """Histograms of Delta_j at the first position and at the other positions, one panel per layer."""
+    rows = -(-found["layers"] // 3)
+    figure, grid = charts.figure(720, 60 + 150 * rows, nrows=rows, ncols=3, squeeze=False)
+    for axes in grid.flat[found["layers"] :]:
+        axes.set_axis_off()
+    for layer, (values, axes) in enumerate(zip(found["delta"], grid.flat)):
+        for name, role in (("others", "s1"), ("first", "s0")):
+            counts = np.array(values["histogram"][name])
+            edges = np.linspace(*values["range"], len(counts) + 1)
+            label = {"others": "other positions", "first": "first position"}[name]
+            axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.7, color=charts.color(role), label=label)
+        axes.set_title(f"layer {layer}")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    charts.save_svg(figure, path, "Distribution of Delta by layer, first position and other positions")
+
+
+def draw_epe(found, path):
+    """EPE_1 by coordinate, and the cosine of W_k EPE_j with b_Q by layer, for the three readings."""
+    figure, grid = charts.figure(720, 660, nrows=3, ncols=2)
+    for reading, (left, right) in zip(READINGS, grid):
+        epe = found["epe"][reading]
+        left.plot(epe["first"], lw=1, color=charts.color("s1"))
+        left.set_title(f"EPE_1 by coordinate, {reading}")
+        mean, spread = np.array(epe["cosine_others_mean"]), np.array(epe["cosine_others_std"])
+        layers = range(found["layers"])
+        right.plot(layers, epe["cosine_first"], "o-", color=charts.color("s0"), label="first position")
+        right.plot(layers, mean, "s-", color=charts.color("s1"), label="other positions")
+        right.fill_between(layers, mean - spread, mean + spread, alpha=0.2, lw=0, color=charts.color("s1"))
+        right.set_title("cosine with b_Q by layer")
+        right.set_ylim(-1, 1)
+    figure.legend(*grid[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    charts.save_svg(figure, path, "Effective positional embedding and its alignment with the query bias")
+
+
+def write(path, folder):
+    """Writes gpt2.md and its pictures. The file has one full record, and optionally the record gpt2/sink-55m."""
+    rows = records.read(path)
+    full = [record for record in rows if "conditions" in record]
+    if len(full) != 1:
+        raise UserError(f"{path}: expected one record with the key conditions, found {len(full)}")
+    found = full[0]
+    recorded = next((record for record in rows if "summary" in record), {}).get("summary", {})
+    for name, draw in (
+        ("interventions", draw_layers),
+        ("maps", draw_conditions),
+        ("delta", draw_delta),
+        ("epe", draw_epe),
+    ):
+        draw(found, folder / f"gpt2-{name}.svg")
+    tables = (alignments, gammas, deltas, first_order)
+    values = {make.__name__: make(found) for make in tables} | {"record": found, "recorded": recorded}
+    values["interventions"] = interventions(found, recorded.get("attention", {}))
+    values["positions"] = ", ".join(str(position + 1) for position in found["first_order"]["positions"][1:])
+    write_page(folder, "gpt2", **values)
