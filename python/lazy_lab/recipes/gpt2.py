@@ -1,5 +1,5 @@
-"""The attention sink of GPT-2, after the paper "Attention Sink Mechanisms Are Not Universal Across Different Transformer
-Architectures" (the study): measures and interventions for any model folder that transformers loads as GPT-2.
+"""The attention sink of GPT-2: measures and interventions for any model folder that transformers loads as GPT-2, after
+"Attention Sink Mechanisms Are Not Universal Across Different Transformer Architectures" (the study).
 
 gamma = W_k^T b_Q, over all heads together; Delta_j = gamma . x_j for the normalized input x_j of a layer's attention is
 the part of the score of key j that every query shares, without the factor 1 / sqrt(head size). EPE_i is the effective
@@ -16,6 +16,7 @@ import torch
 
 from .. import records
 from ..errors import UserError
+from .study import rounded, run_command
 
 # How EPE_i is computed from the learned position embedding p_i. The formula of the study is "literal"; the study does
 # not say whether the norm before the MLP is applied.
@@ -176,11 +177,6 @@ def mean_attention(weights):
     return {key: rounded(torch.stack(values, 1)) for key, values in found.items()}
 
 
-def rounded(tensor, digits=6):
-    """Returns nested lists of numbers with `digits` significant digits."""
-    return np.vectorize(lambda value: float(f"{value:.{digits}g}"), otypes=[float])(tensor.detach().numpy()).tolist()
-
-
 def interventions(model, epe, massive, layers):
     """Returns {name: function that returns the context of the intervention}. Interventions 1 and 5 change the layers in
     `layers`; 2 and 3 change the stream before the first of them, or before layer 1. epe: {reading: vectors}."""
@@ -330,7 +326,6 @@ def weights_alone(model, epe):
         found["gamma"].append({"mean": rounded(size.mean()), "std": rounded(size.std(unbiased=False))})
         tops = {n for reading in READINGS for n in found["epe"][reading]["top"]}
         found["gamma"][-1]["at"] = {str(n): rounded(size[n]) for n in sorted(tops)}
-        found["gamma"][-1]["largest"] = rounded(size.max())
     return found
 
 
@@ -374,7 +369,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except UserError as error:
-        raise SystemExit(f"lazy_lab.recipes.gpt2: {error}") from error
+    run_command(main)

@@ -7,7 +7,7 @@ from ..errors import UserError
 from ..results.text import estimate, number, table, write_page
 from ..statistics import student_interval
 from .gpt2 import READINGS
-from .toys_page import draw_map
+from .study import draw_map
 
 CONDITIONS = {  # name of the condition -> what is changed, and what the study reports
     "none": ("nothing", ""),
@@ -121,9 +121,8 @@ def draw_layers(found, path):
     figure, (left, right) = charts.figure(720, 420, ncols=2)
     panels = ((left, shown, every, "all layers"), (right, list(found["single"]), single, "one layer at a time"))
     for axes, names, values, title in panels:
-        draw_map(axes, np.array(values) / top)
+        draw_map(axes, np.array(values) / top, f"{title} (darkest: {top:.2f})")
         axes.set_aspect("auto")
-        axes.set_title(f"{title} (darkest: {top:.2f})")
         axes.set_yticks(range(len(names)), names)
         axes.set_xticks(range(found["layers"]))
         axes.set_xlabel("layer")
@@ -139,8 +138,7 @@ def draw_conditions(found, path):
         axes.set_axis_off()
     for name, axes in zip(shown, grid.flat):
         axes.set_axis_on()
-        draw_map(axes, found["maps"][name])
-        axes.set_title(name)
+        draw_map(axes, found["maps"][name], name)
     charts.save_svg(figure, path, "Attention maps under each intervention")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from .. import records
+from .study import rounded, run_command
 
 SEEDS, STEPS, BATCH, LENGTH, VOCABULARY, RANK, RATE = 4, 3000, 64, 10, 100, 20, 0.01
 SNAPSHOTS = (0, 10, 100, 1000, 3000)  # training steps whose attention maps are recorded; the last one ends the training
@@ -116,14 +117,6 @@ def train(parameters, batch_loss, steps, after_step=lambda step: None):
             optimizer.step()
 
 
-def rounded(tensor, digits=4):
-    """Returns nested lists of numbers with `digits` significant digits. NaN becomes None."""
-    if tensor.dim():
-        return [rounded(part, digits) for part in tensor]
-    value = tensor.item()
-    return None if math.isnan(value) else float(f"{value:.{digits}g}")
-
-
 def received_by_token(weights, ids, tokens):
     """Returns the weight that each token receives: the mean over later and equal query positions, then the mean over
     occurrences. NaN for tokens that do not occur. weights: (batch, t, t); ids: (batch, t)."""
@@ -165,16 +158,16 @@ def toy(study, variant, seeds=range(SEEDS), steps=STEPS):
         losses = model.losses(held_out[None])[..., int(model.bos) :].mean((1, 2))
         own = weights[..., int(model.bos) :, int(model.bos) :] * (content[:, :, None] == content[:, None])
         for n, record in enumerate(found):
-            record |= {"loss": rounded(losses[n], 6), "floor": rounded(torch.tensor(source.floor), 6)}
+            record |= {"loss": rounded(losses[n]), "floor": rounded(torch.tensor(source.floor))}
             record["own_token"] = rounded(own[n].sum(2)[:, 1:].mean())  # total weight on the query's own token
-            record["received"] = rounded(received_by_token(weights[n], ids, model.tokens))
+            record["received"] = rounded(received_by_token(weights[n], ids, model.tokens), 4)
             if model.width == 2:
-                record["embedding"] = rounded(model.embedding[n])
+                record["embedding"] = rounded(model.embedding[n], 4)
             if model.bos:
                 record["to_bos"] = rounded(weights[n, :, 1:, 0].mean())
                 record["uniform_share"] = rounded((1 / torch.arange(2, ids.shape[1] + 1)).mean())
                 distance = (model.embedding[n, :VOCABULARY] - model.embedding[n, VOCABULARY]).norm(dim=1)
-                record["distance"] = rounded(distance)
+                record["distance"] = rounded(distance, 4)
     return found
 
 
@@ -292,4 +285,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

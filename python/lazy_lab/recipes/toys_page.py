@@ -1,27 +1,15 @@
 """Writes the page of the toy models and its pictures from their records."""
 
 import numpy as np
-from matplotlib.colors import ListedColormap, to_rgb
 
 from .. import charts, records
 from ..results.text import estimate, number, table, write_page
 from ..statistics import paired_difference, student_interval
+from .study import draw_map
 from .toys import BATCH, HEADS, SEEDS, STEPS, TRIGGER_STEPS, VARIANTS, VOCABULARY
 
 HALF, FREQUENT = VOCABULARY // 2, 10  # ranks below HALF are called frequent; the FREQUENT most frequent are compared
 UNIFORM = {"unigram": "bos", "trigger": "softmax"}  # records that contain the uniform weight on BOS of a study
-
-
-def weight_colors():
-    """A color map for attention weights: one color whose opacity grows, so that it suits light and dark pages."""
-    return ListedColormap([(*to_rgb(charts.color("s1")), opacity) for opacity in np.linspace(0, 1, 64)])
-
-
-def draw_map(axes, weights):
-    """Draws attention weights (queries, keys) on a square-root scale, so that small weights remain visible."""
-    axes.imshow(np.sqrt(weights), cmap=weight_colors(), vmin=0, vmax=1, interpolation="nearest")
-    axes.set(xticks=[], yticks=[])
-    axes.grid(False)
 
 
 def draw_maps(record, path):
@@ -29,9 +17,8 @@ def draw_maps(record, path):
     maps = record["maps"]
     figure, grid = charts.figure(640, 130 * len(record["sequences"]), nrows=len(record["sequences"]), ncols=len(maps))
     for column, step in enumerate(maps):
-        grid[0, column].set_title(f"step {step}")
         for row, weights in enumerate(maps[step]):
-            draw_map(grid[row, column], weights)
+            draw_map(grid[row, column], weights, f"step {step}" if row == 0 else None)
     for row in range(len(record["sequences"])):
         grid[row, 0].set_ylabel(f"sequence {row + 1}")
     charts.save_svg(figure, path, f"Attention maps by training step, {record['study']}, variant {record['variant']}")
@@ -67,8 +54,7 @@ def draw_heads(found, path):
     figure, grid = charts.figure(720, 500, nrows=2, ncols=3)
     for head, axes in zip(HEADS, grid.flat):
         record = found["trigger", head][0]
-        draw_map(axes, record["map"])
-        axes.set_title(head)
+        draw_map(axes, record["map"], head)
         axes.set_yticks([0, record["trigger"]], ["BOS", "trigger"])
     charts.save_svg(figure, path, "Attention weights of six heads on the trigger task")
 
