@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 
 from lazy_lab.errors import UserError
 from lazy_lab.recipes import gpt2
+from lazy_lab.recipes.study import run_command
 
 LAYERS, WIDTH, HEADS, LENGTH = 3, 24, 3, 20
 
@@ -238,3 +239,19 @@ def test_page_of_a_measured_model(tmp_path, found):
         f"gpt2-{n}.svg" for n in ("interventions", "maps", "delta", "epe")
     }
     assert all(name in page for name in gpt2.READINGS)
+
+
+def test_published_page_is_made_from_the_records(tmp_path):
+    from lazy_lab.recipes.gpt2_page import write
+    from lazy_lab.records import FOLDER
+
+    write(FOLDER / "gpt2.jsonl.zst", tmp_path)
+    assert (tmp_path / "gpt2.md").read_text() == (FOLDER.parent / "gpt2.md").read_text()
+
+
+def test_wrong_input_ends_with_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["gpt2", str(tmp_path), "--output", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        run_command(gpt2.main)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "lazy_lab: --text: expected a text file, found none\n"

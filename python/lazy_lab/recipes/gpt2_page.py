@@ -45,13 +45,20 @@ def by_text(found, name, key):
 
 
 def interventions(found, recorded):
-    """Returns the table of all interventions. recorded: {condition: [first, second]} of the model of 55M parameters."""
-    rows = []
+    """Returns the table of all interventions, the weight of a uniform row on the first key, and the titles of the
+    conditions in which the first position loses more than half of its excess over it. recorded: {condition: [first,
+    second]} of the model of 55M parameters."""
+    rows, halved = [], []
+    uniform = np.mean(1 / np.arange(2, found["length"] + 1))
+    excess = np.mean(by_text(found, "none", "first")) - uniform
     for name, (title, study) in CONDITIONS.items():
-        shares = [estimate(student_interval(by_text(found, name, key))) for key in ("first", "second")]
+        first, second = (student_interval(by_text(found, name, key)) for key in ("first", "second"))
         earlier = ", ".join(number(value) for value in recorded.get(name, []))
-        rows.append([title, study, earlier, *shares])
-    return table(["changed", "the study", "55M: first, second", "first position", "second position"], rows)
+        rows.append([title, study, earlier, estimate(first), estimate(second)])
+        if first.mean - uniform < excess / 2:
+            halved.append(title)
+    header = ["changed", "the study", "55M: first, second", "first position", "second position"]
+    return {"interventions": table(header, rows), "uniform": uniform, "halved": halved}
 
 
 def alignments(found):
@@ -62,7 +69,7 @@ def alignments(found):
         gap = np.subtract(epe["cosine_first"], epe["cosine_others_mean"])
         without = [
             np.mean(np.abs(layer["cosine_without_epe"][reading])) - np.mean(np.abs(layer["cosine_input"]))
-            for layer in found["delta"]
+            for layer in found["delta"][1:]  # EPE is not part of the stream before the first layer
         ]
         top, norms = ", ".join(map(str, epe["top"][:2])), " / ".join(number(epe["norms"][i], 2) for i in (0, 2))
         cells = [number(np.mean(epe["cosine_first"]), 2), estimate(student_interval(gap), 2, signed=True)]
@@ -90,12 +97,9 @@ def deltas(found):
     rows = []
     for layer, values in enumerate(found["delta"]):
         gaps = np.subtract(values["first"], values["others_mean"])
-        deviations = number(gaps.mean() / values["others_std"], 1)
-        cells = [number(values["from_epe"][reading], 2) for reading in READINGS]
-        rows.append(
-            [layer, estimate(student_interval(values["first"]), 2), estimate(student_interval(gaps), 2, signed=True)]
-        )
-        rows[-1] += [deviations, *cells]
+        row = [layer, number(np.mean(values["first"]), 2), estimate(student_interval(gaps), 2, signed=True)]
+        row.append(number(gaps.mean() / values["others_std"], 1))
+        rows.append(row + [number(values["from_epe"][reading], 2) if layer else "" for reading in READINGS])
     header = ["layer", "Delta_1", "minus other positions", "in standard deviations"]
     return table([*header, *(f"from EPE, {reading}" for reading in READINGS)], rows)
 
@@ -143,7 +147,7 @@ def draw_conditions(found, path):
 
 
 def draw_delta(found, path):
-    """Histograms of Delta_j at the first position and at the other positions, one panel per layer."""
+    """Histograms of Delta_j at the first position and at the other positions, one panel per layer, scaled to height 1."""
     rows = -(-found["layers"] // 3)
     figure, grid = charts.figure(720, 60 + 150 * rows, nrows=rows, ncols=3, squeeze=False)
     for axes in grid.flat[found["layers"] :]:
@@ -153,7 +157,7 @@ def draw_delta(found, path):
             counts = np.array(values["histogram"][name])
             edges = np.linspace(*values["range"], len(counts) + 1)
             label = {"others": "other positions", "first": "first position"}[name]
-            axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.7, color=charts.color(role), label=label)
+            axes.stairs(counts / counts.max(), edges, fill=True, alpha=0.7, color=charts.color(role), label=label)
         axes.set_title(f"layer {layer}")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     charts.save_svg(figure, path, "Distribution of Delta by layer, first position and other positions")
@@ -194,6 +198,6 @@ def write(path, folder):
         draw(found, folder / f"gpt2-{name}.svg")
     tables = (alignments, gammas, deltas, first_order)
     values = {make.__name__: make(found) for make in tables} | {"record": found, "recorded": recorded}
-    values["interventions"] = interventions(found, recorded.get("attention", {}))
+    values |= interventions(found, recorded.get("attention", {}))
     values["positions"] = ", ".join(str(position + 1) for position in found["first_order"]["positions"][1:])
     write_page(folder, "gpt2", **values)
