@@ -172,6 +172,26 @@ def test_interventions_change_the_attention_and_are_undone(model, ids, found):
     np.testing.assert_array_equal(after["first"], before)
 
 
+def test_variances_and_repetition(model, ids, found):
+    direct = Direct(model)
+    runs = [direct.run(row) for row in ids]
+    expected = []
+    for run in runs:
+        by_layer = [stream.var(1) for stream in run.streams]
+        expected.append(np.mean([variance[0] / variance[1:].mean() - 1 for variance in by_layer]))
+    np.testing.assert_allclose(found["variances"]["stream"], expected, rtol=1e-4, atol=1e-5)
+    ratios = []
+    for layer in range(LAYERS):
+        values = direct.linear(f"h.{layer}.attn.c_attn", runs[0].inputs[layer])[:, 2 * WIDTH :].reshape(
+            LENGTH, HEADS, -1
+        )
+        variance = values.var(2)
+        ratios.append(variance[0] / variance[1:].mean(0) - 1)
+    assert found["variances"]["values"][0] == pytest.approx(np.mean(ratios), rel=1e-4)
+    repeated = direct.run(ids[2, 1].repeat(LENGTH))
+    np.testing.assert_allclose(found["repeated"]["first"][2], first_attention(repeated), rtol=1e-4)
+
+
 def test_changes_of_one_layer_leave_the_layers_before_unchanged(model, ids, found):
     direct = Direct(model, lambda weights: weights["h.1.attn.c_attn.bias"].__setitem__(slice(WIDTH), 0))
     expected = np.mean([first_attention(direct.run(row))[1] for row in ids[:2]])

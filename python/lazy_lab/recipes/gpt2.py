@@ -247,6 +247,20 @@ def streams(model, ids):
     return before, inputs
 
 
+def variances(model, ids):
+    """Returns {vectors: one number per text}: the variance over channels at the first position divided by the mean of
+    other positions, minus 1, as a mean over layers and heads. Vectors are the streams before the layers and the values
+    of the heads."""
+    before, inputs = streams(model, ids)
+    found = {"stream": [], "values": []}
+    for block, stream, x in zip(model.transformer.h, before, inputs):
+        value = block.attn.c_attn(x)[..., -model.config.n_embd :].unflatten(2, (model.config.n_head, -1))
+        for name, vectors in (("stream", stream[:, :, None]), ("values", value)):
+            variance = vectors.var(3, unbiased=False)  # (texts, length, heads)
+            found[name].append((variance[:, 0] / variance[:, 1:].mean(1) - 1).mean(1))
+    return {name: rounded(torch.stack(layers).mean(0)) for name, layers in found.items()}
+
+
 def delta(model, ids, epe):
     """Measures Delta_j in each layer, and how much of its excess at the first position the first-order contribution of
     EPE explains: gamma . (g * (EPE_j - mean EPE_j)) / s_j, where g is the weight of the norm and s_j the standard
@@ -339,6 +353,8 @@ def measure(model, ids, bos, pairs=5, few=4):
     found = {"layers": config.n_layer, "width": config.n_embd, "heads": config.n_head, "bos": bos, "massive": massive}
     found |= {"texts": len(ids), "length": ids.shape[1], "few_texts": min(few, len(ids))}
     found |= weights_alone(model, epe) | everywhere(model, ids, epe, massive, pairs)
+    repeated = attention(model, ids[:, 1:2].expand_as(ids))  # the second token of each text, repeated
+    found |= {"variances": variances(model, ids), "repeated": mean_attention(repeated)}
     found["single"] = one_layer_at_a_time(model, ids[:few], epe, massive)
     return found | {"delta": delta(model, ids, epe), "first_order": first_order(model, ids, epe)}
 

@@ -147,7 +147,7 @@ def draw_conditions(found, path):
 
 
 def draw_delta(found, path):
-    """Histograms of Delta_j at the first position and at the other positions, one panel per layer, scaled to height 1."""
+    """Histograms of Delta_j at the first and at other positions, one panel per layer. The largest bin has height 1."""
     rows = -(-found["layers"] // 3)
     figure, grid = charts.figure(720, 60 + 150 * rows, nrows=rows, ncols=3, squeeze=False)
     for axes in grid.flat[found["layers"] :]:
@@ -198,6 +198,8 @@ def write(path, folder):
         draw(found, folder / f"gpt2-{name}.svg")
     tables = (alignments, gammas, deltas, first_order)
     values = {make.__name__: make(found) for make in tables} | {"record": found, "recorded": recorded}
+    values["repeated"] = student_interval(np.mean(found["repeated"]["first"], axis=1))
+    values["variances"] = {name: student_interval(ratios) for name, ratios in found["variances"].items()}
     values |= interventions(found, recorded.get("attention", {}))
     values["positions"] = ", ".join(str(position + 1) for position in found["first_order"]["positions"][1:])
     write_page(folder, "gpt2", **values)
