@@ -133,3 +133,8 @@ def test_page_from_records_of_short_trainings(tmp_path, monkeypatch):
     excess = np.mean([r["loss"] - r["floor"] for r in found[:2]])
     assert f"| unigram, bos | {excess:.3f} [" in page
     assert set(re.findall(r"\]\((toy-[\w-]+\.svg)\)", page)) == {p.name for p in tmp_path.glob("*.svg")}
+
+
+def test_published_page_is_made_from_the_records(tmp_path):
+    write(records.FOLDER / "toys.jsonl.zst", tmp_path)
+    assert (tmp_path / "toys.md").read_text() == (records.FOLDER.parent / "toys.md").read_text()

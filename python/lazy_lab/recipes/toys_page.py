@@ -67,8 +67,8 @@ def relative(values, first, last):
 
 
 def contrast(found, key, first, second):
-    """Returns the interval over seeds of relative(first ranks) - relative(second ranks)."""
-    return student_interval(relative(r[key], *first) - relative(r[key], *second) for r in found)
+    """Returns relative(first ranks) - relative(second ranks) for each seed."""
+    return [relative(r[key], *first) - relative(r[key], *second) for r in found]
 
 
 def answer(interval, bound=0.0):
@@ -82,10 +82,10 @@ def questions(found):
     frequent, rare = (0, HALF), (HALF, VOCABULARY)
 
     def above_uniform(runs):
-        return student_interval(r["to_bos"] - r["uniform_share"] for r in runs)
+        return [r["to_bos"] - r["uniform_share"] for r in runs]
 
     rows = []
-    for question, source, interval, bound in (
+    for question, source, values, bound in (
         ("unigram: weight on BOS minus a uniform weight", "heavily attended to", above_uniform(unigram), 0),
         (
             "unigram: distance to BOS, frequent minus infrequent",
@@ -108,14 +108,15 @@ def questions(found):
         (
             "bigram: weight on the query's own token is above one half",
             "nearly diagonal",
-            student_interval(r["own_token"] for r in bigram),
+            [r["own_token"] for r in bigram],
             0.5,
         ),
         ("bigram: weight on BOS minus a uniform weight", "some tokens attend to BOS", above_uniform(bigram), 0),
     ):
+        interval, by_seed = student_interval(values), ", ".join(number(value, 2) for value in values)
         holds = "yes" if interval.low > bound else "no" if interval.high < bound else "undecided"
-        rows.append([question, source, estimate(interval), holds])
-    return table(["question", "the source", "measured", "as in the source"], rows)
+        rows.append([question, source, estimate(interval), by_seed, holds])
+    return table(["question", "the source", "measured", "by seed", "as in the source"], rows)
 
 
 def variants(found):
