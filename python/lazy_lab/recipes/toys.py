@@ -280,6 +280,7 @@ def main():
     arguments.output.mkdir(parents=True, exist_ok=True)
     path = arguments.records or arguments.output / "toys.jsonl.zst"
     if not arguments.records:
+        torch.set_num_threads(1)  # the matrices are so small that a second thread makes the training slower
         measure(path, arguments.steps)
     write(path, arguments.output)
 
