@@ -1,7 +1,6 @@
 """`lazy lab`: trains and measures the models of a recipe, and writes its page. docs/guides/lab.md describes it."""
 
 import importlib
-import importlib.util
 import json
 import sys
 from dataclasses import dataclass, fields
@@ -164,7 +163,8 @@ def dry_run(options, recipe, runner):
 def studies():
     """Returns {name: title} of the studies in PyTorch, which define their measurements and pages in separate modules."""
     titles = {"toys": "toy models of the attention sink", "gpt2": "the attention sink of a GPT-2 model"}
-    return {name: title for name, title in titles.items() if importlib.util.find_spec(f"{__package__}.recipes.{name}")}
+    folder = Path(__file__).parent / "recipes"
+    return {name: title for name, title in titles.items() if (folder / f"{name}.py").is_file()}
 
 
 def run_study(options):
