@@ -161,7 +161,7 @@ def dry_run(options, recipe, runner):
 
 
 def studies():
-    """Returns {name: title} of the studies in PyTorch, which define their measurements and pages in separate modules."""
+    """Returns {name: title} of the studies in PyTorch, whose modules define the measurements and the page."""
     titles = {"toys": "toy models of the attention sink", "gpt2": "the attention sink of a GPT-2 model"}
     folder = Path(__file__).parent / "recipes"
     return {name: title for name, title in titles.items() if (folder / f"{name}.py").is_file()}

@@ -84,7 +84,7 @@ def test_bias_range_equals_a_model_with_shortened_biases(measure, folders, tmp_p
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["spred"], ["'spred'", "did you mean 'spread'"]),
+        (["spreads"], ["'spreads'", "did you mean 'spread'"]),
         (["spread", "MODEL"], ["--text", "--corpus", "neither"]),
         (["spread", "MODEL", "--corpus", "CORPUS", "--set", "text=3"], ["'text'", "texts", "length"]),
         (["spread", "MODEL", "--corpus", "CORPUS", "--set", "texts=many"], ["texts", "32", "'many'"]),

@@ -42,49 +42,28 @@ TABLE1 = {
 }
 TRIAL = {"training.steps": 77, "lr_scheduler.warmup_steps": 10}  # 10M tokens
 RATES = (1e-3, 3e-3)
-# Sizes of the other systems, so that all models of a scale have the parameters of the softmax model within 3 %:
-# name -> (kind, overrides at tiny scale, overrides at small scale).
+# The other systems: name -> (kind, width of the MLP at tiny scale, at small scale). All models of a scale have the
+# parameters of the softmax model within 3 %.
 SYSTEMS = {
-    "gated-deltanet": (
-        "gated-delta-net",
-        {"model.intermediate_size": 160},
-        {"model.intermediate_size": 1056},
-    ),
-    "titans-mag": (
-        "titans-mag",
-        {
-            "model.intermediate_size": 80,
-            "model.num_heads": 4,
-            "model.window_size": 64,
-            "mixer.memory_expansion": 1,
-        },
-        {"model.intermediate_size": 712, "model.num_heads": 8, "model.window_size": 128},
-    ),
-    "retnet": (
-        "retnet",
-        {"model.intermediate_size": 88, "mixer.heads": 4},
-        {"model.intermediate_size": 728, "mixer.heads": 4},
-    ),
-    "mamba2": (
-        "mamba2",
-        {"model.num_hidden_layers": 6, "mixer.state_size": 32, "model.intermediate_size": 0},
-        {"model.num_hidden_layers": 22, "model.intermediate_size": 0},
-    ),
-    "deltanet": (
-        "delta-net",
-        {"model.intermediate_size": 248, "mixer.heads": 2},
-        {"model.intermediate_size": 1400},
-    ),
-    "ttt-linear": (
-        "ttt-linear",
-        {"model.intermediate_size": 232, "mixer.gate": False},
-        {"model.intermediate_size": 1384, "mixer.gate": False},
-    ),
-    "titans-lmm": (
-        "titans-lmm",
-        {"model.intermediate_size": 168, "mixer.memory_expansion": 1},
-        {"model.intermediate_size": 1056},
-    ),
+    "gated-deltanet": ("gated-delta-net", 160, 1056),
+    "titans-mag": ("titans-mag", 80, 712),
+    "retnet": ("retnet", 88, 728),
+    "mamba2": ("mamba2", 0, 0),
+    "deltanet": ("delta-net", 248, 1400),
+    "ttt-linear": ("ttt-linear", 232, 1384),
+    "titans-lmm": ("titans-lmm", 168, 1056),
+}
+MORE = {  # (name, scale) -> further overrides
+    ("titans-mag", "tiny"): {"model.num_heads": 4, "model.window_size": 64, "mixer.memory_expansion": 1},
+    ("titans-mag", "small"): {"model.num_heads": 8, "model.window_size": 128},
+    ("retnet", "tiny"): {"mixer.heads": 4},
+    ("retnet", "small"): {"mixer.heads": 4},
+    ("mamba2", "tiny"): {"model.num_hidden_layers": 6, "mixer.state_size": 32},
+    ("mamba2", "small"): {"model.num_hidden_layers": 22},
+    ("deltanet", "tiny"): {"mixer.heads": 2},
+    ("ttt-linear", "tiny"): {"mixer.gate": False},
+    ("ttt-linear", "small"): {"mixer.gate": False},
+    ("titans-lmm", "tiny"): {"mixer.memory_expansion": 1},
 }
 LEARNING = ("titans-mag", "ttt-linear", "titans-lmm")  # use the better of RATES at small scale
 FILE_KINDS = {"gated-delta-net": "gated-deltanet", "delta-net": "deltanet"}  # names in configs/models
@@ -104,7 +83,8 @@ def table1_models(scale):
     systems = []
     for name, (kind, tiny, small) in SYSTEMS.items():
         # At paper scale the shipped configurations of the systems are used.
-        sizes = {"tiny": tiny, "small": small}.get(scale.name, {})
+        widths = {"tiny": {"model.intermediate_size": tiny}, "small": {"model.intermediate_size": small}}
+        sizes = widths.get(scale.name, {}) | MORE.get((name, scale.name), {})
         files = (f"models/{FILE_KINDS.get(kind, kind)}-340m.toml", "recipes/15b.toml") if scale.name == "paper" else ()
         rates = RATES if scale.small and name in LEARNING else ()
         systems.append(Model(name, sizes, kind, files, rates, TRIAL))
