@@ -1,5 +1,8 @@
 """Errors of a command, with the same exit codes as in the program `lazy`: wrong user input, or a failed run."""
 
+import signal
+import sys
+
 
 class UserError(Exception):
     """The user's input is wrong. Exit code 2."""
@@ -21,3 +24,23 @@ class Stopped(Exception):
     def __init__(self, signal_number):
         super().__init__(signal_number)
         self.exit_code = 128 + signal_number
+
+
+def exit_code_of(command, output, run):
+    """Calls run(), prints the message of its error, and returns the exit code of the command."""
+
+    def say(text):
+        print(f"lazy {command}: {text}", file=sys.stderr, flush=True)
+
+    try:
+        run()
+        return 0
+    except (UserError, RunError) as error:
+        say(f"{error}{'' if error.exit_code == 2 else '; run the same command again to continue'}")
+        return error.exit_code
+    except OSError as error:  # for example, a full disk or a folder without write permission
+        say(f"{error.filename or output}: {error.strerror or error}; run the same command to continue")
+        return 1
+    except (Stopped, KeyboardInterrupt) as stopped:
+        say("stopped; run the same command again to continue")
+        return getattr(stopped, "exit_code", 128 + signal.SIGINT)

@@ -48,8 +48,8 @@ def read_object(path, *keys):
     return found
 
 
-def say(text):
-    print(f"lazy uptrain: {text}", file=sys.stderr, flush=True)
+def say(text, command="uptrain"):
+    print(f"lazy {command}: {text}", file=sys.stderr, flush=True)
 
 
 @dataclass
@@ -78,7 +78,8 @@ class Step:
 class Runner:
     """Runs steps. Records, locks and logs are stored in `folder`/steps."""
 
-    def __init__(self, folder, program, threads=0):
+    def __init__(self, folder, program, threads=0, command="uptrain"):
+        self.name = command  # of the running command, for messages
         self.folder = folder / "steps"
         self.program = [program, *(["--threads", str(threads)] if threads else [])]
         self.stopped = 0
@@ -152,14 +153,14 @@ class Runner:
                     if not mine:
                         continue
                     if not self.record(step, steps):
-                        say(f"step {numbers[name]} of {len(numbers)}: {step.title}")
+                        say(f"step {numbers[name]} of {len(numbers)}: {step.title}", self.name)
                         self.compute(step, steps)
                         self.after(step)
                     pending.remove(name)
                     progressed, waiting = True, False
             if pending and not progressed:
                 if not waiting:
-                    say(f"waiting for another process: {steps[pending[0]].title}")
+                    say(f"waiting for another process: {steps[pending[0]].title}", self.name)
                 waiting = True
                 time.sleep(POLL_SECONDS)
                 self.check_stopped()

@@ -1,14 +1,13 @@
 """`lazy uptrain`: converts a pretrained model to Lazy Attention, continues its training, and reports the results."""
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from . import plan, report
-from .errors import RunError, Stopped, UserError
+from .errors import RunError, UserError, exit_code_of
 from .estimates import Forecast, shown
 from .options import (
     GROUPS,
@@ -156,16 +155,4 @@ def run(arguments):
 
 def main(arguments):
     """Runs `lazy uptrain`. `arguments` is the JSON object that apps/lazy/uptrain.cc passes. Returns the exit code."""
-    try:
-        run(arguments)
-        return 0
-    except (UserError, RunError) as error:
-        mend = "" if error.exit_code == 2 else "; run the same command again to continue"
-        say(f"{error}{mend}")
-        return error.exit_code
-    except OSError as error:  # for example, a full disk or a folder without write permission
-        say(f"{error.filename or arguments['output']}: {error.strerror or error}; run the same command to continue")
-        return 1
-    except (Stopped, KeyboardInterrupt) as stopped:
-        say("stopped; run the same command again to continue")
-        return getattr(stopped, "exit_code", 128 + signal.SIGINT)
+    return exit_code_of("uptrain", arguments["output"], lambda: run(arguments))

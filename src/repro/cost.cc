@@ -7,11 +7,20 @@
 #include "core/error.h"
 #include "ops/normalizers.h"
 #include "repro/configs.h"
-#include "repro/experiments/experiment.h"
 
 namespace lazy::repro {
 
 namespace {
+
+// Approximate duration of an experiment in seconds on two CPU cores with a model of 124M parameters.
+double experiment_seconds(const std::string& study) {
+  static const std::map<std::string, double> seconds{
+      {"gamma", 10},         {"delta", 60},      {"positions", 30}, {"interventions", 900},
+      {"toy", 20},           {"trigger", 20},    {"outliers", 10},  {"quantization", 20},
+      {"cache", 60},         {"repetition", 60}, {"vectors", 10},   {"streaming", 60},
+      {"model_latency", 60}, {"speed", 60},      {"spread", 10},    {"mask", 10}};
+  return seconds.at(study);
+}
 
 struct Measured {
   const char* mixer;
@@ -140,7 +149,7 @@ Cost cost(const std::vector<Step>& plan, const Conditions& conditions, const std
       continue;
     }
     if (step.kind == StepKind::experiment) {
-      total.seconds += experiment_seconds(step.settings);
+      total.seconds += experiment_seconds(step.settings.at("study").get<std::string>());
       continue;
     }
     const double before = total.seconds;

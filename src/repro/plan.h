@@ -11,7 +11,11 @@
 #include <string>
 #include <vector>
 
+namespace lazy::measure {}
+
 namespace lazy::repro {
+
+using namespace measure;  // NOLINT: recipes call the measurements without qualification
 
 // Training budgets: the paper trains the models of its Table 1 longer and at a longer context than its ablations.
 enum class Budget { main, ablation, large };  // large: 760M for 30B tokens, only at paper scale
@@ -95,7 +99,7 @@ class Plan {
   explicit Plan(const Conditions& conditions) : conditions_(conditions) {}
   Plan& train(const Model& model);
   Plan& measure(StepKind kind, const Json& more = Json::object(), const std::string& piece = "");
-  // These functions add an experiment (experiments/experiment.h) as "NAME.EXPERIMENT": on every given model that the
+  // These functions add an experiment (measure/experiment.h) as "NAME.EXPERIMENT": on every given model that the
   // plan does not train, on every model trained up to this call, or on one named model.
   Plan& experiment(const std::string& experiment, const Json& settings);
   Plan& experiment_on_trained(const std::string& experiment, const Json& settings);

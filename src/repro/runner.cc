@@ -21,7 +21,7 @@
 #include "repro/configs.h"
 #include "repro/evidence/states.h"
 #include "repro/evidence/steps.h"
-#include "repro/experiments/experiment.h"
+#include "repro/experiments/toys.h"
 #include "repro/measure.h"
 #include "train/trainer.h"
 
@@ -286,8 +286,8 @@ Json measure_step(const StepRun& s, const RecipeRun& run, const RunOptions& opti
       ExperimentInputs experiment{s.step.settings, c.device, options.progress};
       if (!s.step.model.empty())
         experiment.settings["model"] = inputs.model.string(), experiment.settings["corpus"] = corpus.string();
-      if (!s.step.beside.empty()) experiment.settings["beside"] = folders_beside(s.step, run);
-      return run_experiment(experiment);
+      if (!s.step.beside.empty()) experiment.settings["baselines"] = folders_beside(s.step, run);
+      return run_recipe_experiment(std::move(experiment));
     }
   }
   return train_step(s, options, corpus);

@@ -12,7 +12,7 @@
 
 #include "core/file.h"
 #include "evidence_folder.h"
-#include "repro/evidence/measures.h"
+#include "measure/model_measures.h"
 #include "repro/evidence/record.h"
 #include "support/error_of.h"
 #include "support/run_command.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "data/tokenizer.h"
-#include "repro/experiments/experiment.h"
+#include "repro/experiments/toys.h"
 #include "repro/report.h"
 #include "repro/runner.h"
 #include "support/small_gpt2.h"

@@ -1,6 +1,6 @@
 // Experiments on models with random weights and on toys: compares their numbers with the definitions and tests the
 // recipes that use them.
-#include "repro/experiments/experiment.h"
+#include "repro/experiments/toys.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -41,7 +41,7 @@ class Studies : public testing::Test {
 };
 
 TEST_F(Studies, Gamma_MatchesItsDefinition) {
-  const Json values = run_experiment(experiment("gamma"));
+  const Json values = run_recipe_experiment(experiment("gamma"));
   LanguageModel model = LanguageModel::load(folder_ / "model");
   ASSERT_EQ(values.at("gamma").size(), 3u);
   for (int64_t layer = 0; layer < 3; ++layer) {
@@ -124,17 +124,17 @@ TEST(Toys, Claims_AreJudgedOverSeeds) {
 // Without weight on BOS, a softmax head cannot output zero; the other heads can. A few steps take seconds.
 TEST(Triggers, OnlySoftmax_NeedsASink) {
   const auto run = [](const char* normalizer, bool gate) {
-    return run_experiment({.settings = {{"study", "trigger"},
-                                        {"normalizer", normalizer},
-                                        {"gate", gate},
-                                        {"seed", 0},
-                                        {"steps", 500},
-                                        {"length", 10},
-                                        {"content", 4},
-                                        {"width", 8},
-                                        {"batch", 64},
-                                        {"rate", 0.01}},
-                           .progress = false});
+    return run_recipe_experiment({.settings = {{"study", "trigger"},
+                                               {"normalizer", normalizer},
+                                               {"gate", gate},
+                                               {"seed", 0},
+                                               {"steps", 500},
+                                               {"length", 10},
+                                               {"content", 4},
+                                               {"width", 8},
+                                               {"batch", 64},
+                                               {"rate", 0.01}},
+                                  .progress = false});
   };
   std::map<std::string, Json> values;
   for (const auto& [variant, normalizer] : {std::pair{"softmax", "softmax"}, {"relu", "relu"}, {"gated", "softmax"}}) {
@@ -160,7 +160,7 @@ TEST(Triggers, OnlySoftmax_NeedsASink) {
 }
 
 TEST_F(Studies, Delta_SumsOverHeads) {
-  const Json values = run_experiment(experiment("delta", {{"texts", 9}, {"length", 32}}));
+  const Json values = run_recipe_experiment(experiment("delta", {{"texts", 9}, {"length", 32}}));
   EXPECT_EQ(values.at("texts"), 9);
   for (const Json& layer : values.at("by_layer")) {
     double heads = 0;
@@ -174,7 +174,7 @@ TEST_F(Studies, Delta_SumsOverHeads) {
 }
 
 TEST_F(Studies, Interventions_AreComparedTextByText) {
-  const Json values = run_experiment(
+  const Json values = run_recipe_experiment(
       experiment("interventions", {{"texts", 10}, {"few_texts", 8}, {"length", 24}, {"random_pairs", 2}}));
   const Recipe& recipe = find_recipe("gpt2-interventions");
   Conditions conditions{find_scale("tiny"), {}, {}, {}, 1, "cpu"};
@@ -195,13 +195,13 @@ TEST_F(Studies, Interventions_AreComparedTextByText) {
     }
   }
   EXPECT_NE(recipe.pictures(results).find("<section id=\"interventions\">"), std::string::npos);
-  const Results deltas(1, {{"gpt2.delta", run_experiment(experiment("delta", {{"texts", 9}, {"length", 24}}))}});
+  const Results deltas(1, {{"gpt2.delta", run_recipe_experiment(experiment("delta", {{"texts", 9}, {"length", 24}}))}});
   for (const Finding& f : find_recipe("gpt2-delta").judge(conditions, deltas)) EXPECT_TRUE(f.estimate) << f.claim;
   EXPECT_NE(find_recipe("gpt2-delta").pictures(deltas).find("<section id=\"delta\">"), std::string::npos);
 }
 
 TEST_F(Studies, Interventions_OnRandomWeights) {
-  const Json values = run_experiment(
+  const Json values = run_recipe_experiment(
       experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}}));
   const auto& conditions = values.at("conditions");
   for (const char* name : {"none", "1", "2", "3", "4", "5", "2'", "3'"}) {
@@ -224,7 +224,7 @@ TEST_F(Studies, Interventions_OnRandomWeights) {
   EXPECT_EQ(values.at("single").at("2").size(), 2u);
   EXPECT_EQ(values.at("control").size(), 2u);
   // The experiment restores the weights: repeating it gives the same numbers.
-  EXPECT_EQ(run_experiment(
+  EXPECT_EQ(run_recipe_experiment(
                 experiment("interventions", {{"texts", 4}, {"few_texts", 2}, {"length", 24}, {"random_pairs", 2}})),
             values);
 }
@@ -235,7 +235,7 @@ TEST_F(Studies, Repetition_WithUniformScoresIsUniform) {
   for (int64_t layer = 0; layer < 3; ++layer)
     model.projections(layer).q.zero_(), model.projections(layer).q_bias.zero_();
   model.save(folder_ / "model");
-  const Json values = run_experiment(experiment("repetition", {{"texts", 3}, {"length", 40}}));
+  const Json values = run_recipe_experiment(experiment("repetition", {{"texts", 3}, {"length", 40}}));
   for (const char* input : {"natural", "repeated"}) {
     for (const Json& text : values.at(input).at("sink")) {
       for (const Json& layer : text) EXPECT_NEAR(layer.get<double>(), values.at("uniform").get<double>(), 1e-6);
@@ -245,7 +245,7 @@ TEST_F(Studies, Repetition_WithUniformScoresIsUniform) {
 
 // The bytes tokenizer has a BOS token. The expected values are computed from the attention weights with plain loops.
 TEST_F(Studies, Mask_MatchesAttentionWeights) {
-  const Json values = run_experiment(experiment("mask", {{"texts", 3}, {"length", 20}, {"position", 4}}));
+  const Json values = run_recipe_experiment(experiment("mask", {{"texts", 3}, {"length", 20}, {"position", 4}}));
   LanguageModel model = LanguageModel::load(folder_ / "model");
   const auto tokenizer = load_tokenizer((folder_ / "model").string());
   auto texts = texts_without_bos(experiment("mask"), 3, 20);
@@ -280,7 +280,7 @@ TEST_F(Studies, Mask_MatchesAttentionWeights) {
   for (int i = 5; i <= 20; ++i) even += 1.0 / i / 16;
   EXPECT_NEAR(values.at("even").get<double>(), even, 1e-12);
   EXPECT_THAT(error_of([&] {
-                run_experiment(experiment("mask", {{"texts", 3}, {"length", 20}, {"position", 20}}));
+                run_recipe_experiment(experiment("mask", {{"texts", 3}, {"length", 20}, {"position", 20}}));
               }),
               Names({"mask", "position", 1, 19, 20}));
 }
@@ -358,7 +358,7 @@ TEST(Toys, ShortTraining_LowersTheLoss) {
   Json settings{{"study", "toy"}, {"data", "unigram"}, {"bos", true},       {"width", 2},           {"residual", false},
                 {"tied", true},   {"seed", 1},         {"steps", 400},      {"snapshots", {0, 10}}, {"length", 10},
                 {"batch", 64},    {"rate", 0.01},      {"vocabulary", 100}, {"rank", 20},           {"alpha", 1.0}};
-  const Json values = run_experiment({settings, "cpu", false});
+  const Json values = run_recipe_experiment({settings, "cpu", false});
   ASSERT_EQ(values.at("snapshots").size(), 3u);
   const auto loss = [&](size_t n) { return values.at("snapshots").at(n).at("loss").get<double>(); };
   EXPECT_NEAR(loss(0), std::log(101.0), 0.02) << "the untrained model predicts a uniform distribution";

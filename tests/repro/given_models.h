@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/tokenizer.h"
-#include "repro/experiments/experiment.h"
+#include "repro/experiments/toys.h"
 #include "repro/runner.h"
 #include "support/tiny_corpus.h"
 
@@ -56,7 +56,7 @@ class GivenModels : public testing::Test {
   Json experiment(const char* name, const char* model, Json settings) const {
     settings.update(
         {{"study", name}, {"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}});
-    return run_experiment({settings, "cpu", false});
+    return run_recipe_experiment({settings, "cpu", false});
   }
 };
 

@@ -9,9 +9,9 @@
 #include "core/file.h"
 #include "core/statistics.h"
 #include "given_models.h"
+#include "measure/model_measures.h"
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
-#include "repro/evidence/measures.h"
 #include "repro/report.h"
 #include "support/error_of.h"
 
@@ -54,7 +54,7 @@ TEST_F(GivenModels, HeldOutText_HasTheSeparatorsOfTraining) {
       if (s.step.id == chosen.only[0]) return s.record.at("values");
     return Json();
   };
-  EvidenceInputs inputs{folder_ / "softmax", folder_ / "corpus", {}, {}, "cpu", false};
+  ModelInputs inputs{folder_ / "softmax", folder_ / "corpus", {}, {}, "cpu", false};
   inputs.sequences = {
       .length = kContext, .bos_per_document = false, .eos_per_document = true, .bos_per_sequence = true};
   LanguageModel model = LanguageModel::load(inputs.model);

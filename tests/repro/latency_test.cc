@@ -1,6 +1,6 @@
 // Tests the latency experiments on given models: the variants of a model, the measured values, and a complete run of
 // the recipe.
-#include "repro/experiments/latency.h"
+#include "measure/latency.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ class Latency : public GivenModels {
             {"decoded", 3},
             {"dtype", "fp32"},
             {"batch", 2},
-            {"beside", {{"softmax", (folder_ / "softmax").string()}}}};
+            {"baselines", {{"softmax", (folder_ / "softmax").string()}}}};
   }
 };
 

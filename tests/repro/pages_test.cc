@@ -61,7 +61,7 @@ TEST_F(ExperimentPages, Page_OfToys) {
       Json settings = step.settings;
       settings["steps"] = 20;
       settings["snapshots"] = {0, 10};
-      return run_experiment({settings, "cpu", false});
+      return run_recipe_experiment({settings, "cpu", false});
     });
     EXPECT_THAT(html.substr(0, 4000), HasSubstr(recipe));
     const int steps = 3, sequences = recipe == std::string("toy-unigram") ? 5 : 16;
@@ -76,7 +76,7 @@ TEST_F(ExperimentPages, Page_OfFigure2) {
   const std::string html = page("fig2", conditions, [&](const Step& step) {
     Json settings = step.settings;
     settings.update({{"texts", 9}, {"length", step.settings.at("study") == "mask" ? 70 : 48}});
-    return run_experiment(files.experiment(step.settings.at("study").get<std::string>().c_str(), settings));
+    return run_recipe_experiment(files.experiment(step.settings.at("study").get<std::string>().c_str(), settings));
   });
   EXPECT_NE(html.find("Mask@k"), std::string::npos);
   EXPECT_NE(html.find("73.26"), std::string::npos);

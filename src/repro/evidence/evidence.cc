@@ -19,9 +19,9 @@
 #include "core/text.h"
 #include "data/tokenizer.h"
 #include "eval/tasks/documents.h"
+#include "measure/model_measures.h"
 #include "report/json_file.h"
 #include "repro/configs.h"
-#include "repro/evidence/measures.h"
 #include "repro/evidence/record.h"
 #include "train/checkpoint.h"
 #include "train/trainer.h"
@@ -57,7 +57,7 @@ void check_inputs(const EvidenceOptions& options) {
   fs::remove(probe, error);
 }
 
-Json snapshots(const Protocol& protocol, const train::TrainConfig& config, EvidenceInputs inputs) {
+Json snapshots(const Protocol& protocol, const train::TrainConfig& config, ModelInputs inputs) {
   const fs::path exports = config.output / "exports";
   std::vector<fs::path> folders;
   if (fs::is_directory(exports)) folders = {fs::directory_iterator(exports), fs::directory_iterator()};
@@ -130,7 +130,7 @@ Json record_of(const Finished& f, double training_seconds) {
               {"tokens_per_second", speed},
               {"training", std::move(curves)}};
   const auto begin = Clock::now();
-  const EvidenceInputs inputs{
+  const ModelInputs inputs{
       model, f.options.corpus, f.options.data, f.config.sequences, f.options.device, f.options.progress};
   record["measures"] = measure_model(inputs, f.protocol.sizes);
   if (f.run.snapshot_every > 0) record["snapshots"] = snapshots(f.protocol, f.config, inputs);

@@ -34,9 +34,9 @@ std::vector<int64_t> increasing(ConfigSection& section, const std::string& key, 
   return out;
 }
 
-EvidenceSizes read_sizes(Config& config) {
+MeasureSizes read_sizes(Config& config) {
   ConfigSection s = config.section("measures");
-  EvidenceSizes z;
+  MeasureSizes z;
   z.dtype = s.choice("dtype", z.dtype, {"auto", "fp32", "bf16"});
   z.heldout_tokens = s.integer("heldout_tokens", z.heldout_tokens, 1);
   z.sink_lengths = increasing(s, "sink_lengths", z.sink_lengths, 2);

@@ -6,20 +6,10 @@
 #include <string>
 #include <vector>
 
-namespace lazy::repro {
+#include "measure/sizes.h"
+#include "repro/plan.h"
 
-// Section [measures]; configs/evidence.toml describes the keys.
-struct EvidenceSizes {
-  std::string dtype = "auto";
-  int64_t heldout_tokens = 8'000'000;
-  std::vector<int64_t> sink_lengths{64, 512};
-  int64_t sink_tokens = 262'144;
-  std::vector<int64_t> lengths{512, 1024, 2048, 4096};
-  int64_t length_blocks = 256;
-  double other_rope_base = 1.5e5;
-  int64_t probe_samples = 32, collapse_samples = 8;
-  int64_t snapshot_tokens = 1'000'000;
-};
+namespace lazy::repro {
 
 struct EvidenceBlock {
   std::string name, question;
@@ -51,7 +41,7 @@ struct Protocol {
   std::string extends;  // the base configuration in configs/
   std::vector<std::string> overrides;
   int64_t curve_points = 200, validation_tokens = 10'000'000;
-  EvidenceSizes sizes;
+  MeasureSizes sizes;  // section [measures] of the protocol
   std::map<std::string, std::vector<std::string>> cells;
   std::vector<EvidenceBlock> blocks;  // in the order in which they run
   std::string fingerprint;            // checksum of the protocol's text

@@ -12,7 +12,7 @@
 #include "core/statistics.h"
 #include "core/text.h"
 #include "data/shards/corpus.h"
-#include "repro/evidence/measures.h"
+#include "measure/model_measures.h"
 
 namespace lazy::repro {
 namespace fs = std::filesystem;

@@ -50,7 +50,7 @@ double arithmetic_seconds(const Protocol& protocol, const EvidenceRun& run, cons
                           const std::string& device) {
   const auto source = speed_source(find_scale(device == "cpu" ? "tiny" : "small"), config.model);
   const double each = 1 / train::expected_speed(config, source)->tokens_per_second;
-  const EvidenceSizes& z = protocol.sizes;
+  const MeasureSizes& z = protocol.sizes;
   const double sinks = static_cast<double>(2 * z.sink_lengths.size() * static_cast<size_t>(z.sink_tokens));
   const double lengths =
       static_cast<double>(z.lengths.size()) * static_cast<double>(z.length_blocks * z.lengths.back());

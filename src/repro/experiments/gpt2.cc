@@ -11,7 +11,7 @@
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
 #include "model/mixers/mixer.h"
-#include "repro/experiments/experiment.h"
+#include "repro/experiments/toys.h"
 #include "sinks/interventions.h"
 #include "sinks/positional_signal.h"
 #include "sinks/probe_measures.h"

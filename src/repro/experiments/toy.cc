@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "core/stop.h"
-#include "repro/experiments/experiment.h"
 #include "repro/experiments/toy_model.h"
+#include "repro/experiments/toys.h"
 #include "train/optimizer.h"
 
 namespace lazy::repro {

@@ -15,13 +15,13 @@
 #include "core/stop.h"
 #include "model/config.h"
 #include "ops/attention_weights.h"
-#include "repro/experiments/experiment.h"
+#include "repro/experiments/toys.h"
 #include "train/optimizer.h"
 
 namespace lazy::repro {
 namespace {
 
-constexpr int64_t kMarks = 3, kHeldOut = 512;
+constexpr int64_t kMarks = 3, kHeldOutSamples = 512;
 constexpr int64_t kMaps = 4;  // number of held-out sequences whose attention maps are recorded
 
 struct TriggerSequences {
@@ -107,7 +107,7 @@ Json trigger_experiment(const ExperimentInputs& run) {
   const Head head(s, n, seed);
   train::AdamW optimizer(head.parameters(), {.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0});
   const at::Generator generator = at::detail::createCPUGenerator(1000 + seed);
-  const TriggerSequences held = sample(kHeldOut, length, n, at::detail::createCPUGenerator(99));
+  const TriggerSequences held = sample(kHeldOutSamples, length, n, at::detail::createCPUGenerator(99));
   Json out{{"curve", Json::array()}};
   for (int64_t step = 0; step <= steps; ++step) {
     if (step % std::max<int64_t>(1, steps / 50) == 0 || step == steps) {

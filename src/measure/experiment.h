@@ -1,33 +1,27 @@
-// Experiments of recipes. An experiment runs on a model folder that the user gives, on a model that the plan trained,
-// or on a toy model that the experiment itself trains. It receives settings and returns numbers as JSON. A step of kind
-// `experiment` runs one experiment.
+// Experiments on one model folder. An experiment receives settings and returns numbers as JSON. kinds.h lists the
+// experiments with their settings.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "data/tokenizer.h"
 #include "model/language_model.h"
-#include "repro/plan.h"
+#include "model/streaming_cache.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
+
+using Json = nlohmann::ordered_json;
 
 struct ExperimentInputs {
-  Json settings;  // "study" names the experiment; "model", "text" and "corpus" are inputs
+  // "study" names the experiment; "model", "text", "corpus", "data" and "baselines" (name -> model folder) are inputs.
+  Json settings;
   std::string device = "cpu";
   bool progress = true;
 };
 
-// Throws an Error if settings' "study" is not a known experiment.
-Json run_experiment(const ExperimentInputs& run);
-// Approximate duration in seconds on two CPU cores with a model of 124M parameters.
-double experiment_seconds(const Json& settings);
-
-// gpt2.cc: causes of the attention sink in models with learned positions and query biases.
-Json gamma_experiment(const ExperimentInputs& run);
-Json delta_experiment(const ExperimentInputs& run);
-Json positions_experiment(const ExperimentInputs& run);
-Json interventions_experiment(const ExperimentInputs& run);
 // attention.cc: attention to the first tokens.
 Json mask_experiment(const ExperimentInputs& run);
 Json repetition_experiment(const ExperimentInputs& run);
@@ -44,11 +38,8 @@ Json spread_experiment(const ExperimentInputs& run);
 Json outliers_experiment(const ExperimentInputs& run);
 Json quantization_experiment(const ExperimentInputs& run);
 Json cache_experiment(const ExperimentInputs& run);
-// toy.cc, trigger.cc: a one-layer model trained on synthetic tokens, and an attention head trained on synthetic
-// vectors.
-Json toy_experiment(const ExperimentInputs& run);
-Json trigger_experiment(const ExperimentInputs& run);
-
+// bias_range.cc: loss without the entries of the distance bias beyond a distance.
+Json bias_range_experiment(const ExperimentInputs& run);
 // Shared by experiments: the model on its device, and texts of equal length. The texts begin with BOS if the vocabulary
 // has a BOS token.
 struct ModelAndTexts {
@@ -60,8 +51,12 @@ ModelAndTexts model_and_texts(const ExperimentInputs& run, int64_t texts, int64_
 // Returns only the texts, without BOS.
 std::vector<std::vector<int64_t>> texts_without_bos(const ExperimentInputs& run, int64_t texts, int64_t length);
 LanguageModel experiment_model(const ExperimentInputs& run);
+// Returns the mean negative log-likelihood of the tokens of each text, starting at token `first`; one number per text.
+// `batch` is the number of texts per forward pass, see eval::ScoreOptions.
+std::vector<double> text_losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
+                                int64_t batch, const std::optional<StreamingCache>& cache = std::nullopt);
 // Convert a tensor with one dimension (numbers_of) or two dimensions (rows_of) to lists of numbers.
 std::vector<double> numbers_of(const at::Tensor& tensor);
 std::vector<std::vector<double>> rows_of(const at::Tensor& tensor);
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

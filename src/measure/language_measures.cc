@@ -10,10 +10,10 @@
 #include "eval/length/perplexity.h"
 #include "eval/python.h"
 #include "eval/score.h"
+#include "measure/model_measures.h"
 #include "model/config.h"
-#include "repro/evidence/measures.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 
 namespace {
 
@@ -48,7 +48,7 @@ Json text_json(const TextLosses& t) {
 
 }  // namespace
 
-Json heldout_measures(LanguageModel& model, const EvidenceInputs& inputs, int64_t most_tokens) {
+Json heldout_measures(LanguageModel& model, const ModelInputs& inputs, int64_t most_tokens) {
   const int64_t scored = inputs.sequences.length - 1;
   const HeldOutWindows heldout =
       heldout_windows(model.config(), inputs.corpus, inputs.sequences, std::max<int64_t>(1, most_tokens / scored));
@@ -65,7 +65,7 @@ Json heldout_measures(LanguageModel& model, const EvidenceInputs& inputs, int64_
           {"by_group", rounded(thinned(losses, kGroups))}};
 }
 
-Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs) {
+Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const ModelInputs& inputs) {
   const eval::length::TextSource source = eval::length::wikitext_source(inputs.data, {});
   const int32_t bos = eval::require_bos(tokenizer);
   const int64_t length = model.config().max_length;
@@ -94,7 +94,7 @@ Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const E
   return out;
 }
 
-Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs) {
+Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const ModelInputs& inputs) {
   const auto pairs = eval::length::load_lambada(inputs.data, {});
   const auto items = eval::length::tokenize_lambada(pairs, tokenizer);
   const int32_t bos = eval::require_bos(tokenizer);
@@ -160,4 +160,4 @@ Json length_measures(LanguageModel& model, const Stretches& stretches, const std
   return out;
 }
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

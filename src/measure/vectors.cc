@@ -5,12 +5,12 @@
 
 #include "core/stop.h"
 #include "core/text.h"
+#include "measure/experiment.h"
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
-#include "repro/experiments/experiment.h"
 #include "sinks/probe_measures.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 
 // Experiment: norms and variances per token of queries, keys, values (as defined for the tables of the paper) and of
 // the residual stream, for the sentence of the paper and for one repeated token.
@@ -82,7 +82,7 @@ Json spread_experiment(const ExperimentInputs& run) {
   // averaged over layers and heads.
   std::map<std::string, at::Tensor> by_position;
   for (const auto& text : subject.texts) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     sinks::VectorStatistics residual("residual"), values("attention.v");
     ActivationHooks probes;
     residual.attach(probes);
@@ -108,4 +108,4 @@ Json spread_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

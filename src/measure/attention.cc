@@ -7,12 +7,12 @@
 #include "core/error.h"
 #include "core/stop.h"
 #include "eval/score.h"
+#include "measure/experiment.h"
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
-#include "repro/experiments/experiment.h"
 #include "sinks/probe_measures.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 
 // Experiment: attention to a fixed token at position k of every text, and to the first position. The model was trained
 // with this token at this position.
@@ -49,7 +49,7 @@ Received received_by(LanguageModel& model, const std::vector<std::vector<int64_t
   ForwardOptions options;
   options.activation_hooks = &probes;
   for (const auto& text : texts) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     for (auto* list : {&out.first, &out.masked, &out.sink_first, &out.sink_masked}) list->push_back(0);
     model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(model.device()), options);
   }
@@ -61,10 +61,10 @@ Received received_by(LanguageModel& model, const std::vector<std::vector<int64_t
 Json mask_experiment(const ExperimentInputs& run) {
   const auto position = run.settings.at("position").get<int64_t>(), length = run.settings.at("length").get<int64_t>();
   if (position < 1 || position >= length)
-    fail("repro", "mask: position: expected 1 to {}, found {}", length - 1, position);
+    fail("measure", "mask: position: expected 1 to {}, found {}", length - 1, position);
   const auto fixed = load_tokenizer(run.settings.at("model").get<std::string>())->bos_id();
   if (!fixed)
-    fail("repro", "mask: the experiment puts the BOS token at a fixed position, but the tokenizer has no BOS token");
+    fail("measure", "mask: the experiment puts the BOS token at a fixed position, but the tokenizer has no BOS token");
   LanguageModel model = experiment_model(run);
   auto texts = texts_without_bos(run, run.settings.at("texts").get<int64_t>(), length);
   for (auto& text : texts) text[static_cast<size_t>(position - 1)] = *fixed;
@@ -107,7 +107,7 @@ Maps maps_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& te
   ForwardOptions options;
   options.activation_hooks = &probes;
   for (const auto& text : texts) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     out.sink.emplace_back();
     model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(model.device()), options);
   }
@@ -182,4 +182,4 @@ Json streaming_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

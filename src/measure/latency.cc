@@ -1,7 +1,7 @@
 // Time of trained models and fraction of keys with nonzero weight, by context length, on held-out text. Measured are
 // prefill and decode of the whole model, and of its attention operator alone with the queries, keys and values of this
 // text.
-#include "repro/experiments/latency.h"
+#include "measure/latency.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -14,27 +14,27 @@
 #include "core/progress.h"
 #include "core/statistics.h"
 #include "core/stop.h"
+#include "measure/experiment.h"
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "ops/attention_weights.h"
 #include "ops/decode.h"
-#include "repro/experiments/experiment.h"
 #include "sinks/measures.h"
 #include "sinks/text_source.h"
 #include "train/optimizer.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 namespace fs = std::filesystem;
 
 namespace {
 
-void add_beside(std::vector<LatencyVariant>& variants, const std::map<std::string, fs::path>& beside,
-                const std::string& device, const std::string& dtype) {
-  for (const auto& [model, place] : beside) variants.push_back({model, LanguageModel::load(place)});
+void add_baselines(std::vector<LatencyVariant>& variants, const std::map<std::string, fs::path>& baselines,
+                   const std::string& device, const std::string& dtype) {
+  for (const auto& [model, place] : baselines) variants.push_back({model, LanguageModel::load(place)});
   for (LatencyVariant& variant : variants) {
     if (!variant.model.config().all_attention())
-      fail("repro", "latency: {}: expected attention in every layer, found {}", variant.name,
+      fail("measure", "latency: {}: expected attention in every layer, found {}", variant.name,
            name(variant.model.config().mixer.type));
     if (device == "cuda") variant.model.to(at::Device(at::kCUDA, 0));
     variant.model.set_compute_dtype(dtype == "bf16" ? at::kBFloat16 : at::kFloat);
@@ -43,14 +43,14 @@ void add_beside(std::vector<LatencyVariant>& variants, const std::map<std::strin
 
 }  // namespace
 
-std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::map<std::string, fs::path>& beside,
+std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::map<std::string, fs::path>& baselines,
                                              const std::string& device, const std::string& dtype) {
   const at::NoGradGuard guard;
   std::vector<LatencyVariant> out;
   out.push_back({kAsTrained, LanguageModel::load(folder)});
   const ModelConfig config = out.front().model.config();
   if (config.attention.normalizer != Normalizer::elastic)
-    fail("repro", "model_latency: {}: expected a model with Elastic-Softmax, found {}", folder.string(),
+    fail("measure", "model_latency: {}: expected a model with Elastic-Softmax, found {}", folder.string(),
          name(config.attention.normalizer));
   out.push_back({kAllAlive, LanguageModel::load(folder)});
   for (int64_t layer = 0; layer < config.num_layers; ++layer) out.back().model.tau(layer).zero_();
@@ -60,7 +60,7 @@ std::vector<LatencyVariant> latency_variants(const fs::path& folder, const std::
   const auto& trained = out.front().model.stored();
   const std::map<std::string, at::Tensor> weights(trained.begin(), trained.end());
   for (const auto& [stored, tensor] : out.back().model.stored()) tensor.copy_(weights.at(stored));
-  add_beside(out, beside, device, dtype);
+  add_baselines(out, baselines, device, dtype);
   return out;
 }
 
@@ -198,7 +198,7 @@ struct Timer {
   void time(Doubles Found::*where, int64_t each, const std::function<void(size_t)>& work) const {
     for (size_t v = 0; v < variants.size(); ++v) work(v);
     for (int64_t round = 0; round < sizes.rounds; ++round) {
-      end_if_stopped("repro");
+      end_if_stopped("measure");
       for (size_t n = 0; n < variants.size(); ++n) {
         const size_t v = (n + static_cast<size_t>(round)) % variants.size();
         (found[v].*where).push_back(milliseconds(model(v).device(), [&] { work(v); }) / static_cast<double>(each));
@@ -287,7 +287,7 @@ std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector
   for (const int64_t length : lengths) {
     Texts texts = sinks::spread_samples(ids, length + sizes.decoded, sizes.texts, tokenizer->bos_id());
     if (texts.empty())
-      fail("repro", "{}: {}: expected at least {} tokens of held-out text ({} of context and {} to decode), found {}",
+      fail("measure", "{}: {}: expected at least {} tokens of held-out text ({} of context and {} to decode), found {}",
            run.settings.at("study").get<std::string>(), corpus, length + sizes.decoded, length, sizes.decoded,
            ids.size());
     out[length] = std::move(texts);
@@ -303,7 +303,7 @@ struct Timing {
   Sizes sizes;
   std::vector<int64_t> lengths;
   std::map<int64_t, Texts> texts;  // key: length
-  std::map<std::string, fs::path> beside;
+  std::map<std::string, fs::path> baselines;
   std::string dtype;
 };
 
@@ -312,11 +312,11 @@ Timing timing_of(const ExperimentInputs& run, std::vector<const char*> needed) {
   const auto study = s.at("study").get<std::string>();
   needed.insert(needed.begin(), {"lengths", "texts", "rounds", "decoded", "batch", "dtype"});
   for (const char* name : needed) {
-    if (!s.contains(name)) fail("repro", "{}: settings: '{}' is missing", study, name);
+    if (!s.contains(name)) fail("measure", "{}: settings: '{}' is missing", study, name);
   }
   const auto size = [&](const char* name) {
     const auto value = s.at(name).get<int64_t>();
-    if (value < 1) fail("repro", "{}: {}: expected at least 1, found {}", study, name, value);
+    if (value < 1) fail("measure", "{}: {}: expected at least 1, found {}", study, name, value);
     return value;
   };
   Timing out{{size("texts"), size("rounds"), size("decoded"), size("batch")},
@@ -325,12 +325,12 @@ Timing timing_of(const ExperimentInputs& run, std::vector<const char*> needed) {
              {},
              s.at("dtype").get<std::string>()};
   if (out.lengths.empty() || *std::min_element(out.lengths.begin(), out.lengths.end()) < 1)
-    fail("repro", "{}: lengths: expected numbers of at least 1, found {}", study, s.at("lengths").dump());
+    fail("measure", "{}: lengths: expected numbers of at least 1, found {}", study, s.at("lengths").dump());
   if (out.dtype != "fp32" && out.dtype != "bf16")
-    fail("repro", "{}: dtype: expected fp32 or bf16, found {}", study, out.dtype);
+    fail("measure", "{}: dtype: expected fp32 or bf16, found {}", study, out.dtype);
   out.texts = held_out(run, out.lengths, out.sizes);
-  const Json others = s.value("beside", Json::object());
-  for (const auto& [other, folder] : others.items()) out.beside[other] = folder.get<std::string>();
+  const Json others = s.value("baselines", Json::object());
+  for (const auto& [other, folder] : others.items()) out.baselines[other] = folder.get<std::string>();
   return out;
 }
 
@@ -374,7 +374,7 @@ void time_training(const Timer& timer, const at::Tensor& ids, int64_t sequences)
 Json model_latency_experiment(const ExperimentInputs& run) {
   const Timing plan = timing_of(run, {});
   const at::NoGradGuard guard;
-  auto variants = latency_variants(run.settings.at("model").get<std::string>(), plan.beside, run.device, plan.dtype);
+  auto variants = latency_variants(run.settings.at("model").get<std::string>(), plan.baselines, run.device, plan.dtype);
   const auto found =
       over_texts(run, plan, variants, [&](auto& of_length, const at::Tensor& ids, const at::Tensor& next) {
         const Timer timer{variants, plan.sizes, of_length, kForms};
@@ -395,7 +395,7 @@ Json speed_experiment(const ExperimentInputs& run) {
   const at::NoGradGuard guard;
   std::vector<LatencyVariant> variants;
   variants.push_back({kAsTrained, LanguageModel::load(run.settings.at("model").get<std::string>())});
-  add_beside(variants, plan.beside, run.device, plan.dtype);
+  add_baselines(variants, plan.baselines, run.device, plan.dtype);
   const auto found =
       over_texts(run, plan, variants, [&](auto& of_length, const at::Tensor& ids, const at::Tensor& next) {
         const Timer timer{variants, plan.sizes, of_length};
@@ -413,4 +413,4 @@ Json speed_experiment(const ExperimentInputs& run) {
   return out;
 }
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

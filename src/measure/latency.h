@@ -8,7 +8,7 @@
 
 #include "model/language_model.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 
 // Trained offsets, and therefore the real fraction of keys with nonzero weight.
 inline constexpr const char* kAsTrained = "as trained";
@@ -25,7 +25,7 @@ struct LatencyVariant {
 // (name -> folder). dtype: "fp32" or "bf16". Throws an Error if the model in `folder` has a normalizer other than
 // Elastic-Softmax, or if any model has a layer without attention.
 std::vector<LatencyVariant> latency_variants(const std::filesystem::path& folder,
-                                             const std::map<std::string, std::filesystem::path>& beside,
+                                             const std::map<std::string, std::filesystem::path>& baselines,
                                              const std::string& device, const std::string& dtype);
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

@@ -6,9 +6,9 @@
 #include "core/error.h"
 #include "core/statistics.h"
 #include "core/stop.h"
+#include "measure/model_measures.h"
 #include "model/config.h"
 #include "model/forward_options.h"
-#include "repro/evidence/measures.h"
 #include "sinks/attention_maps.h"
 #include "sinks/measures.h"
 #include "sinks/probe_measures.h"
@@ -16,15 +16,16 @@
 #include "sinks/text_source.h"
 #include "sinks/uniform.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 
 namespace {
 
 // Maximum number of tokens per forward pass: with attention statistics (kPassCuda, kPassCpu), and with the weights of
 // every key (kProbePass).
 constexpr int64_t kPassCuda = 65536, kPassCpu = 4096, kProbePass = 4096;
-constexpr int64_t kLeavingKeys = 10;  // next_keys sums the weight of keys 2 to 10
-constexpr int64_t kListedKeys = 16;   // number of keys whose mean weight is recorded
+constexpr int64_t kLeavingKeys = 10;   // next_keys sums the weight of keys 2 to 10
+constexpr size_t kCollapseTexts = 16;  // maximum number of texts of collapse_by_length
+constexpr int64_t kListedKeys = 16;    // number of keys whose mean weight is recorded
 
 using Samples = std::vector<std::vector<int64_t>>;
 
@@ -35,7 +36,7 @@ void over_batches(LanguageModel& model, const Samples& samples, int64_t pass_tok
   const auto length = static_cast<int64_t>(samples.at(0).size());
   const auto batch = static_cast<size_t>(std::max<int64_t>(1, pass_tokens / length));
   for (size_t begin = 0; begin < samples.size(); begin += batch) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     const size_t count = std::min(batch, samples.size() - begin);
     const at::Tensor ids = at::empty({static_cast<int64_t>(count), length}, at::kLong);
     for (size_t i = 0; i < count; ++i) {
@@ -153,7 +154,7 @@ Json sink_measures(LanguageModel& model, const std::vector<int32_t>& ids, std::o
       const Samples samples = sinks::spread_samples(ids, length, std::max<int64_t>(1, tokens / length),
                                                     with ? bos : std::optional<int32_t>());
       if (samples.empty())
-        fail("repro", "the validation split: expected at least {} tokens, found {}", length, ids.size());
+        fail("measure", "the validation split: expected at least {} tokens, found {}", length, ids.size());
       out[std::to_string(length)][with ? "bos" : "no_bos"] = sink_measures_of(model, samples);
     }
   }
@@ -181,10 +182,32 @@ Json probe_measures(LanguageModel& model, const Samples& samples, int64_t collap
           {"keys", keys_json(weights.result())}};
 }
 
+Json collapse_by_length(LanguageModel& model, const Stretches& stretches, const std::vector<int64_t>& lengths,
+                        int32_t bos) {
+  const at::NoGradGuard no_grad;
+  Json out = Json::object();
+  for (const int64_t length : lengths) {
+    double cosine = 0, rank = 0;
+    const size_t texts = std::min(kCollapseTexts, stretches.size());
+    for (size_t n = 0; n < texts; ++n) {
+      end_if_stopped("measure");
+      std::vector<int64_t> text(stretches[n].begin(), stretches[n].begin() + length);
+      text.front() = bos;
+      const auto hidden = model.forward(at::tensor(text, at::kLong).unsqueeze(0).to(model.device())).hidden;
+      const sinks::HiddenSimilarity found = sinks::hidden_similarity(hidden[0]);
+      cosine += found.cosine / static_cast<double>(texts);
+      rank += found.effective_rank / static_cast<double>(texts);
+    }
+    out[std::to_string(length)] = {{"cosine", rounded(cosine)}, {"effective_rank", rounded(rank)}};
+  }
+  return out;
+}
+
 Json learned_measures(const std::filesystem::path& model) {
   const report::LearnedParameters learned = sinks::learned_parameters(model);
   Json out = Json::object();
   if (!learned.tau.empty()) out = {{"tau_initial", learned.tau_initial}, {"tau", rounded(learned.tau)}};
+  if (!learned.alibi_slopes.empty()) out["alibi_slopes"] = rounded(learned.alibi_slopes);
   if (learned.distance_bias.empty()) return out;
   const auto window = static_cast<int64_t>(learned.distance_bias.at(0).at(0).size());
   const bool covers = window >= ModelConfig::from_directory(model).max_length;
@@ -216,4 +239,4 @@ Json learned_measures(const std::filesystem::path& model) {
   return out;
 }
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

@@ -1,10 +1,11 @@
-// The measurements that `lazy repro evidence` performs on a trained model. Every function receives a loaded model and
-// returns a part of the record; numbers have six significant digits. language_measures.cc measures losses.
-// sink_measures.cc measures attention, hidden states and learned parameters. measures.cc runs all measurements in the
-// order of the record.
+// The measurements of a trained model that `lazy measure model` and the records of the evidence protocol contain. Every
+// function receives a loaded model and returns a part of the record; numbers have six significant digits.
+// language_measures.cc measures losses. sink_measures.cc measures attention, hidden states and learned parameters.
+// measures.cc runs all measurements in the order of the record.
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,36 +14,40 @@
 #include "data/sequences.h"
 #include "data/tokenizer.h"
 #include "eval/requests.h"
+#include "measure/sizes.h"
+#include "measure/texts.h"
 #include "model/language_model.h"
-#include "repro/evidence/protocol.h"
-#include "repro/measure.h"
-#include "repro/plan.h"
 
-namespace lazy::repro {
+namespace lazy::measure {
 
-struct EvidenceInputs {
+using Json = nlohmann::ordered_json;
+
+struct ModelInputs {
   std::filesystem::path model, corpus, data;  // the model folder, the corpus, the benchmark files
   SequenceOptions sequences;                  // the same as in training: separators, BOS, length
   std::string device = "cpu";
   bool progress = true;
 };
 
-// Returns the complete "measures" object of a record.
-Json measure_model(const EvidenceInputs& inputs, const EvidenceSizes& sizes);
+// The parts of a record in the order in which they are measured, and all parts that measure_model can measure.
+extern const std::vector<std::string> kRecordParts, kModelParts;
+// Returns the "measures" object of a record with the given parts.
+Json measure_model(const ModelInputs& inputs, const MeasureSizes& sizes,
+                   const std::vector<std::string>& parts = kRecordParts);
 // Measures attention sinks and held-out loss of a model that was exported during training.
-Json measure_snapshot(const EvidenceInputs& inputs, const EvidenceSizes& sizes);
+Json measure_snapshot(const ModelInputs& inputs, const MeasureSizes& sizes);
 
 // The following functions return the parts of a record.
 
 // Returns {"loss", "tokens", "sequences", "whole_split", "by_group"} over sequences of the validation split, which are
 // built in the same way as in training.
-Json heldout_measures(LanguageModel& model, const EvidenceInputs& inputs, int64_t most_tokens);
+Json heldout_measures(LanguageModel& model, const ModelInputs& inputs, int64_t most_tokens);
 // Returns {"bos_every_window": {...}, "no_bos": {...}} for the pages of WikiText and the passages of LAMBADA. For
 // WikiText, no_bos uses BOS only where lm-evaluation-harness predicts the first token of a page from it. Without BOS,
 // the first token of a LAMBADA passage has no context. This token is therefore not scored, neither with BOS nor without
 // it.
-Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs);
-Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const EvidenceInputs& inputs);
+Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const ModelInputs& inputs);
+Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const ModelInputs& inputs);
 
 // Returns {LENGTH: {"loss", "positions", "by_position", "by_group"}} for the windows that length_windows returns.
 // by_position[n] is the mean loss over the positions from positions[n] to positions[n + 1] - 1.
@@ -59,10 +64,14 @@ Json sink_measures_of(LanguageModel& model, const std::vector<std::vector<int64_
 // Measures activations and the attention weights of every key in one pass. Computing the singular values dominates the
 // time; collapse_samples = 0 omits them.
 Json probe_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, int64_t collapse_samples);
-// Returns {"tau", "distance_bias"} of a model folder, with biases averaged over ranges of distances. Softmax does not
-// change when a constant is added to all scores of a row, so a bias is determined only up to a constant. If the window
-// is shorter than the context, keys outside the window have bias 0, which fixes the constant. Otherwise the mean over
-// the window is subtracted.
+// Returns {LENGTH: {"cosine", "effective_rank"}}: the mean pairwise cosine similarity and the effective rank of the
+// output hidden states over the first LENGTH tokens of at most 16 stretches.
+Json collapse_by_length(LanguageModel& model, const Stretches& stretches, const std::vector<int64_t>& lengths,
+                        int32_t bos);
+// Returns {"tau", "distance_bias", "alibi_slopes"} of a model folder, with biases averaged over ranges of distances.
+// Softmax does not change when a constant is added to all scores of a row, so a bias is determined only up to a
+// constant. If the window is shorter than the context, keys outside the window have bias 0, which fixes the constant.
+// Otherwise the mean over the window is subtracted.
 Json learned_measures(const std::filesystem::path& model);
 
 // Helpers.
@@ -70,4 +79,4 @@ Json rounded(double value);  // rounded to six significant digits; null if not f
 Json rounded(const std::vector<double>& values);
 Json rounded(const std::vector<std::vector<double>>& values);
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

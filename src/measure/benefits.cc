@@ -10,21 +10,17 @@
 #include "core/statistics.h"
 #include "core/stop.h"
 #include "eval/score.h"
+#include "measure/experiment.h"
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
 #include "model/kv_cache.h"
 #include "model/quantization.h"
 #include "ops/decode.h"
-#include "repro/experiments/experiment.h"
 #include "sinks/outliers.h"
 
-namespace lazy::repro {
-namespace {
-
-// Returns the mean negative log-likelihood of the tokens of each text, starting at token `first`; one number per text.
-// `batch` is the number of texts per forward pass, see eval::ScoreOptions.
-std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
-                           int64_t batch, const std::optional<StreamingCache>& cache = std::nullopt) {
+namespace lazy::measure {
+std::vector<double> text_losses(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t first,
+                                int64_t batch, const std::optional<StreamingCache>& cache) {
   std::vector<eval::Window> windows;
   for (const auto& text : texts) windows.push_back({{text.begin(), text.end() - 1}, {text.begin() + 1, text.end()}});
   std::vector<double> out;
@@ -37,8 +33,6 @@ std::vector<double> losses(LanguageModel& model, const std::vector<std::vector<i
   }
   return out;
 }
-
-}  // namespace
 
 // For each probed activation: the mean over layers for each text, and the mean over texts for each layer.
 Json outliers_experiment(const ExperimentInputs& run) {
@@ -54,7 +48,7 @@ Json outliers_experiment(const ExperimentInputs& run) {
                           {.activation_hooks = &probes});
   };
   for (const auto& text : subject.texts) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     pass(all, text);
     sinks::Outliers own(subject.model.config().num_layers);
     pass(own, text);
@@ -81,14 +75,14 @@ Json outliers_experiment(const ExperimentInputs& run) {
 Json quantization_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts plain = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
-  Json out{{"length", length}, {"full", losses(plain.model, plain.texts, /*first=*/0, /*batch=*/1)}};
+  Json out{{"length", length}, {"full", text_losses(plain.model, plain.texts, /*first=*/0, /*batch=*/1)}};
   for (const auto& format : run.settings.at("formats").get<std::vector<std::string>>()) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     LanguageModel model = experiment_model(run);
     model.quantize(Quantization::parse(format, "formats"));
     // Scores one text at a time, because a per-tensor quantization scale would otherwise depend on the other texts of a
     // batch.
-    out["formats"][format] = losses(model, plain.texts, /*first=*/0, /*batch=*/1);
+    out["formats"][format] = text_losses(model, plain.texts, /*first=*/0, /*batch=*/1);
   }
   return out;
 }
@@ -110,7 +104,7 @@ Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& 
     KVCache kept{.streaming = cache};
     int64_t done = 0;
     for (const int64_t length : lengths) {
-      end_if_stopped("repro");
+      end_if_stopped("measure");
       const int64_t before = length - decoded - done;
       if (before > 0) model.forward(ids.narrow(1, done, before), {.cache = &kept});
       const ops::ValueRowCount count;
@@ -142,7 +136,7 @@ Json cache_experiment(const ExperimentInputs& run) {
   bool fits = decoded > 0 && !lengths.empty() && lengths.back() <= length;
   for (const int64_t at : lengths) fits &= at >= least, least = at + decoded;
   if (!fits)
-    fail("repro", "cache: read_at: expected lengths up to {} that increase by at least 'decoded' ({}), found {}",
+    fail("measure", "cache: read_at: expected lengths up to {} that increase by at least 'decoded' ({}), found {}",
          length, decoded, run.settings.at("read_at").dump());
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length + 1);
   ExperimentInputs on_cpu = run;
@@ -152,20 +146,20 @@ Json cache_experiment(const ExperimentInputs& run) {
   const std::vector<std::vector<int64_t>> read(subject.texts.begin(), subject.texts.begin() + std::ptrdiff_t(some));
   const ModelConfig& c = subject.model.config();
   const int64_t a_token = c.num_kv_cache_layers() * c.attention.num_kv_heads * c.attention.head_dim * 2 * 4;
-  const auto full = losses(subject.model, subject.texts, from, /*batch=*/0);
+  const auto full = text_losses(subject.model, subject.texts, from, /*batch=*/0);
   Json out{{"length", length},
            {"full", full},
            {"full_perplexity", perplexity(full)},
            {"full_fp32_bytes", length * a_token},
            {"values", {{"full", value_reads(reader, read, lengths, decoded, std::nullopt)}}}};
   for (const auto& name : run.settings.at("caches").get<std::vector<std::string>>()) {
-    end_if_stopped("repro");
+    end_if_stopped("measure");
     const StreamingCache cache = StreamingCache::parse(name, "caches");
-    const auto loss = losses(subject.model, subject.texts, from, /*batch=*/0, cache);
+    const auto loss = text_losses(subject.model, subject.texts, from, /*batch=*/0, cache);
     out["caches"][name] = {{"loss", loss}, {"perplexity", perplexity(loss)}, {"fp32_bytes", cache.size() * a_token}};
     out["values"][name] = value_reads(reader, read, lengths, decoded, cache);
   }
   return out;
 }
 
-}  // namespace lazy::repro
+}  // namespace lazy::measure

@@ -1,0 +1,179 @@
+"""`lazy lab` with a stub instead of the program: the steps of a recipe, their resumption, and the page."""
+
+import json
+import math
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+for package in ("pandas", "scipy", "matplotlib", "pyarrow"):
+    pytest.importorskip(package, reason=f"the package {package} is not installed")
+
+from lazy_lab import lab  # noqa: E402
+from lazy_lab.configurations import folder as configurations  # noqa: E402
+from lazy_lab.lab_steps import demo_text  # noqa: E402
+from lazy_lab.recipes import SCALES, recipes  # noqa: E402
+
+# The stub writes the files that the commands of `lazy` write. The loss of a model is 3 for softmax and 2.5 for other
+# normalizers, plus a hundredth of the seed. It logs its calls in calls.txt, and fails while the file `broken` contains
+# a word of the command line.
+STUB = """
+    import json, pathlib, sys, tomllib
+    here = pathlib.Path(__file__).parent
+    words = sys.argv[1:]
+    with open(here / "calls.txt", "a") as log:
+        log.write(" ".join(words) + "\\n")
+    broken = here / "broken"
+    if broken.exists() and any(broken.read_text() in word for word in words):
+        sys.exit(1)
+    if words[:2] == ["data", "prepare"]:
+        corpus = pathlib.Path(words[words.index("--output") + 1])
+        corpus.mkdir(parents=True)
+        (corpus / "corpus.json").write_text("{}")
+    elif words[0] == "train":
+        config = tomllib.loads(pathlib.Path(words[1]).read_text())
+        model = pathlib.Path(config["training"]["output"]) / "model"
+        model.mkdir(parents=True, exist_ok=True)
+        (model / "config.json").write_text(json.dumps(config))
+    else:
+        config = json.loads((pathlib.Path(words[2]) / "config.json").read_text())
+        softmax = config["model"].get("normalizer", "softmax") == "softmax"
+        loss = (3 if softmax else 2.5) + 0.01 * config["training"]["seed"]
+        sink = {"density": 0.9, "sink_ratio": 0.05, "excess_at_offsets": 0.04 if softmax else 0.01}
+        sinks = {"64": {"bos": {"density": 0}}, "256": {"bos": sink}}
+        values = {"heldout": {"loss": loss}, "sinks": sinks}
+        pathlib.Path(words[words.index("--json") + 1]).write_text(json.dumps({"values": values}))
+"""
+
+
+@pytest.fixture
+def call(tmp_path):
+    """Returns a function that runs `lazy lab` with the stub and returns the exit code."""
+    stub = tmp_path / "lazy.py"
+    stub.write_text(f"#!{sys.executable}\n" + textwrap.dedent(STUB))
+    stub.chmod(0o755)
+    (tmp_path / "text.txt").write_text("A text.")
+    defaults = {"program": str(stub), "line": "lazy lab", "threads": 0, "recipe": "parity", "scale": "tiny"}
+    defaults |= {"corpus": "", "text": [str(tmp_path / "text.txt")], "data": "", "domain": [], "model": [], "seeds": 1}
+    defaults |= {"only": [], "device": "cpu", "output": str(tmp_path / "out")}
+    defaults |= dict.fromkeys(("dry_run", "report", "no_records", "json"), False)
+
+    def run(**arguments):
+        return lab.main(defaults | arguments)
+
+    run.folder = tmp_path
+    return run
+
+
+def calls(call):
+    path = call.folder / "calls.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_page_has_means_intervals_and_paired_differences(call, capsys):
+    assert call(seeds=3, json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = {row["model"]: row for row in found["rows"]}
+    # Seeds 42, 43, 44: the mean is 3.43, and the half width of the interval is t(0.975, 2) * 0.01 / sqrt(3).
+    half = 4.302653 * 0.01 / math.sqrt(3)
+    assert rows["softmax"]["held-out loss"] == f"3.430 [{3.43 - half:.3f}, {3.43 + half:.3f}]"
+    assert rows["lazy"]["held-out loss"].startswith("2.930 [")
+    assert rows["softmax"]["excess sink, points"].startswith("4.00 [")
+    [difference] = found["differences"]
+    assert difference["difference"] == "lazy - softmax-base150k" and difference["seeds"] == 3
+    assert difference["mean and 95 % interval"].startswith("-0.500 [-0.500, -0.500]")
+    page = (call.folder / "out/tiny/parity.md").read_text()
+    assert "| lazy | 2.930 [" in page and "p: two-sided" in page
+    assert (call.folder / "out/tiny/parity.jsonl.zst").stat().st_size > 100
+
+
+def test_repeated_and_interrupted_calls_run_each_step_once(call):
+    (call.folder / "broken").write_text("softmax-base150k")  # the second training fails
+    assert call() == 1
+    before = calls(call)
+    assert [line.split()[0] for line in before] == ["data", "train", "train"]
+    (call.folder / "broken").unlink()
+    assert call() == 0
+    after = calls(call)[len(before) :]
+    assert [line.split()[0] for line in after] == ["train", "train", "measure", "measure", "measure"]
+    assert call() == 0
+    assert len(calls(call)) == len(before) + len(after), "a repeated call must not run finished steps"
+    # A recipe with the same models shares their trainings.
+    assert call(recipe="precision") == 0
+    assert sum(line.startswith("train") for line in calls(call)) == 4 + 1  # only lazy-exact is new
+
+
+def test_dry_run_runs_nothing(call, capsys):
+    assert call(dry_run=True) == 0
+    assert calls(call) == []
+    assert capsys.readouterr().out.count("to do") == 1 + 3 + 3
+
+
+def test_only_selects_a_model_and_the_rest_remains(call, capsys):
+    assert call(only=["softmax"]) == 0
+    assert [line.split()[0] for line in calls(call)] == ["data", "train", "measure"]
+    assert "4 steps remain" in capsys.readouterr().err
+    assert call(report=True) == 0
+    assert len(calls(call)) == 3
+    assert "| softmax | 3.420 |" in (call.folder / "out/tiny/parity.md").read_text()
+
+
+def test_given_model_replaces_its_training(call):
+    model = call.folder / "mine"
+    model.mkdir()
+    (model / "config.json").write_text('{"model": {}, "training": {"seed": 1}}')
+    assert call(model=[f"softmax={model}"]) == 0
+    assert not any("softmax-" in line and "base" not in line and line.startswith("train") for line in calls(call))
+    assert "| softmax | 3.010 |" in (call.folder / "out/tiny/parity.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"recipe": "pariti"}, ["'pariti'", "did you mean 'parity'"]),
+        ({"scale": "huge"}, ["--scale", "tiny, small, paper", "'huge'"]),
+        ({"only": ["sotfmax"]}, ["--only", "softmax-base150k", "'sotfmax'"]),
+        ({"corpus": "/none"}, ["--corpus", "/none"]),
+        ({"scale": "paper"}, ["--scale paper", "--corpus"]),
+        ({"model": ["a=/none"]}, ["--model", "/none", "config.json"]),
+        ({"domain": ["=x"]}, ["--domain", "NAME=DIR"]),
+    ],
+)
+def test_wrong_input_gives_one_line_that_names_it(call, capsys, arguments, names):
+    assert call(**arguments) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("lazy lab: ") and all(name in line for name in names)
+    assert calls(call) == []
+
+
+def test_every_recipe_can_be_planned_at_every_scale(call, capsys):
+    (call.folder / "corpus").mkdir()
+    (call.folder / "corpus/corpus.json").write_text("{}")
+    for name, recipe in recipes().items():
+        for scale in SCALES:
+            columns = {column.title for column in recipe.columns(SCALES[scale])}
+            models = {model.name for model in recipe.models(SCALES[scale])}
+            for difference in recipe.differences:
+                assert difference.column in columns, f"{name} at {scale}: {difference}"
+                assert {difference.over, difference.under} <= models or scale == "tiny", f"{name}: {difference}"
+            for model in recipe.models(SCALES[scale]):
+                for file in model.configuration(SCALES[scale], 1)[0]:
+                    assert (configurations() / file).is_file(), f"{name} at {scale}: {file}"
+            assert (
+                call(recipe=name, scale=scale, corpus=str(call.folder / "corpus"), no_records=True, dry_run=True) == 0
+            )
+
+
+@pytest.mark.slow
+def test_real_recipe_at_tiny_scale(root, lazy_binary, tmp_path):
+    if not demo_text():
+        pytest.skip("Perl's manual is not installed")
+    command = [lazy_binary, "lab", "fig4", "--output", tmp_path, "--device", "cpu", "--json"]
+    done = subprocess.run(list(map(str, command)), env=None, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)["rows"]
+    assert 3 < float(row["held-out loss"]) < 7.5
+    assert {"effective range, tokens", "mean absolute bias of the first layer"} <= row.keys()
+    assert "<svg" in (tmp_path / "tiny/fig4.svg").read_text()
