@@ -102,6 +102,8 @@ def test_sentences_without_figures_agree_with_the_intervals():
         assert contains_zero(data.LOSS.effect(model, "B.softmax"))
     for measure in (data.LOSS, data.EXCESS, overview.RISES[2048]):  # "smaller than what three seeds detect"
         assert abs(measure.effect(data.ELASTIC, data.SOFTMAX).mean) < measure.detectable()
+    lowest = sorted(data.COMPARED, key=lambda model: data.LOSS.level(model).mean)[:2]
+    assert lowest == ["gated@200", overview.HALF[0]]  # "two other models have the lowest losses"
     for measure in (overview.EARLY, overview.NINTH):  # "in layers 1 to 9 the weight falls"
         assert measure.effect(data.ELASTIC, data.SOFTMAX).high < 0
 
