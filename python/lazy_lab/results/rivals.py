@@ -43,29 +43,6 @@ def timed(title, what, length):
 KURTOSIS = data.Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
 W4A4, KV4 = added_by("W4A4", "w4a4"), added_by("KV4", "kv4")
 OF_SOFTMAX = data.Measure("of softmax's", lambda model: data.ratio(data.EXCESS.of(model), data.EXCESS.of(BASELINE)), 2)
-SECTIONS = {
-    "loss": (
-        data.LOSS,
-        data.MINUS_SOFTMAX,
-        data.EXCESS._replace(digits=2),
-        OF_SOFTMAX,
-        data.percent("heads with more than 30 % on the first key, %", f"{data.SINK}/sink_1"),
-        data.ALIVE,
-    ),
-    "quantization": (KURTOSIS, added_by("W8A8", "w8a8"), W4A4, added_by("KV8", "kv8"), KV4),
-    "caches": (
-        data.Measure("last 128 keys", "cache/caches/streaming:0+128/loss"),
-        data.Measure("first 4 and last 124", "cache/caches/streaming:4+124/loss"),
-        data.Measure("64 heaviest and last 64", "cache/caches/heaviest:64+64/loss"),
-        data.ROWS_OF_V,
-    ),
-    "speed": (
-        data.TRAIN_TIME._replace(title="training step, 512 tokens"),
-        timed("training step, 2048 tokens", "train_ms", 2048),
-        timed("decode step after 512 tokens", "decode_ms", 512),
-        timed("decode step after 2048 tokens", "decode_ms", 2048),
-    ),
-}
 
 
 def offsets():
@@ -123,5 +100,4 @@ def write(folder):
     for draw in (draw_properties, draw_caches, draw_starts):
         draw(folder)
     models = {title: model for model, (title, _) in RIVALS.items()}
-    tables = {name: text.models_by_measures("model", models, measures) for name, measures in SECTIONS.items()}
-    text.write_page(folder, "rivals", **tables, offsets=offsets(), KURTOSIS=KURTOSIS, W4A4=W4A4)
+    text.write_page(folder, "rivals", **globals() | {"models": models})
