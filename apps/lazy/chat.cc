@@ -252,9 +252,7 @@ void run(const ChatArguments& options) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   if (terminal) {
     install_interrupt_handler();
-    log::info(
-        "/help lists the commands, /clear starts a new conversation, /exit or Ctrl-D ends the chat, Ctrl-C stops "
-        "an answer");
+    log::info("/help lists the commands, Ctrl-C stops an answer, Ctrl-D ends the chat");
   }
   Conversation conversation(folder.model, options);
   converse(conversation, terminal);

@@ -1,10 +1,17 @@
 #include "common_options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <limits>
 #include <map>
+#include <vector>
 
+#include "core/error.h"
 #include "core/log.h"
+#include "core/text.h"
 #include "model/context_length.h"
 #include "model/device.h"
 
@@ -22,10 +29,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       "--quantize", options.quantize,
       "Simulate quantization: round weights and inputs of linear layers (w8a8, w4a4) and the cache (kv8, kv4), such as "
       "w4a4:tensor,kv4:channel");
-  command.add_option(
-      "--weights", options.weights,
-      "int8: quantize linear layers and the head to 8 bits with one scale per row; decoding on a CPU reads 8-bit "
-      "weights");
+  command
+      .add_option("--weights", options.weights,
+                  "int8: quantize linear layers and the head to 8 bits with one scale per row. Decoding on a CPU is "
+                  "faster, but needs more memory; --dtype bf16 needs less memory")
+      ->check(one_of({"int8"}));
 }
 
 void add_placement_options(CLI::App& command, std::string& device, std::string& dtype) {
@@ -53,6 +61,29 @@ void add_sampling_options(CLI::App& command, SamplingOptions& sampling, const st
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype) {
   set_placement(model, device, dtype);
   if (dtype != "fp32") model.hold_compute_dtype();
+}
+
+namespace {
+
+// Returns the size of the GPU's memory for device "cuda", otherwise the memory of this machine or of its container.
+double memory_bytes(const std::string& device) {
+  if (device == "cuda") {
+    const std::vector<Gpu> found = gpus();
+    return found.empty() ? std::numeric_limits<double>::infinity() : static_cast<double>(found.front().memory);
+  }
+  const double machine = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  double limit = machine;  // without a limit, the file contains "max"
+  std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
+  return limit > 0 ? std::min(machine, limit) : machine;
+}
+
+}  // namespace
+
+void check_cache_size(const char* operation, double gib, const std::string& device) {
+  const double bytes = gib * (1 << 30), memory = memory_bytes(device);
+  if (bytes <= memory) return;
+  fail(operation, "--cache-gib: expected less than the memory of this {}, {}, found {}",
+       device == "cuda" ? "GPU" : "machine", human_bytes(memory), human_bytes(bytes));
 }
 
 void warn_beyond_training(const char* operation, const std::string& model, const ModelConfig& config, int64_t length) {

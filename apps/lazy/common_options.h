@@ -18,6 +18,9 @@ void add_placement_options(CLI::App& command, std::string& device, std::string& 
 // retained.
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype);
 
+// Throws an Error with both sizes if a cache of `gib` GiB (--cache-gib) is larger than the memory of the device.
+void check_cache_size(const char* operation, double gib, const std::string& device);
+
 // Adds --temperature, --top-k, --top-p, --repetition-penalty and --seed. seeds: help text that says which seed each
 // text uses.
 inline const SamplingOptions kDefaultSampling{.temperature = 0.8, .top_p = 0.95, .seed = 42};

@@ -19,6 +19,7 @@
 #include "core/python_json.h"
 #include "core/python_service.h"
 #include "core/stop.h"
+#include "core/text.h"
 #include "data/tokenizer.h"
 #include "generate/model_folder.h"
 #include "model/checkpoint.h"
@@ -52,12 +53,16 @@ std::string stored_dtype(const fs::path& folder) {
 
 void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
   const fs::path from = cli::resolve_model_folder("convert", options.source, options.download);
+  install_stop_handlers();
+  to_lazy(ModelConfig::from_directory(from), options.window);  // refuse other models before the weights are loaded
   const ModelFolder folder = load_model_folder(from);
+  end_if_stopped("convert", "nothing was written");
   const ModelConfig config = to_lazy(folder.model.config(), options.window);
   const LanguageModel model = folder.model.converted(config);
   const std::string dtype = options.dtype.empty() ? stored_dtype(from) : options.dtype;
   OutputFolder temporary(target);
   save_model_folder(model, *folder.tokenizer, from, temporary.path(), dtype);
+  end_if_stopped("convert", "nothing was written");
   temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {}, tau = 0{})\n", from.string(), target.string(), dtype, config.architecture(),
              config.attention.distance_bias_window > 0
@@ -66,7 +71,7 @@ void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
 }
 
 Json ask(PythonService& python, const std::string& source, const Json& question) {
-  Json answer = python.ask(question, kTensorSeconds);
+  Json answer = python.ask_until_stopped(question, kTensorSeconds);
   if (answer.contains("error")) fail("convert", "{}: {}", source, answer["error"].get<std::string>());
   return answer;
 }
@@ -75,7 +80,6 @@ void ask_for_each_tensor(PythonService& python, const std::string& source, size_
                          const std::function<Json(size_t)>& question) {
   Progress progress("converting", tensors, "tensors");
   for (size_t n = 0; n < tensors; ++n) {
-    end_if_stopped("convert", "nothing was written");
     ask(python, source, question(n));
     progress.update(n + 1);
   }
@@ -102,9 +106,12 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
   // Check that the written configuration can be read.
   ModelConfig::from_directory(temporary.path());
   load_tokenizer(temporary.path().string());
+  end_if_stopped("convert", "nothing was written");
+  const auto bytes = static_cast<double>(fs::file_size(temporary.path() / "model.safetensors"));
   temporary.publish(/*replace=*/false);
-  fmt::print("{} -> {} ({}, {}, {} tensors)\n", options.source, target.string(), dtype,
-             ready.at("architecture").get<std::string>(), tensors);
+  fmt::print("{} -> {} ({}, {}, {} tensors, {}{})\n", options.source, target.string(), dtype,
+             ready.at("architecture").get<std::string>(), tensors, human_bytes(bytes),
+             dtype == "fp32" ? "; --dtype bf16 writes half of it" : "");
 }
 
 // Returns the checkpoint file for `source`: the file itself, or in a folder pytorch_model.bin or its index file.
@@ -169,6 +176,7 @@ void convert_torch(const ConvertOptions& options, const fs::path& target) {
   const auto written = open_weights(temporary.path());
   tie_without_head(*written, config);
   match_weights(*written, folder, config);
+  end_if_stopped("convert", "nothing was written");
   temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {} tensors)\n", source, target.string(), config.architecture(), names.size());
 }

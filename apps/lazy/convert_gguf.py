@@ -6,6 +6,7 @@ writes one tensor and answers {"name": ..., "bytes": ...}. After the last tensor
 """
 
 import json
+import math
 import os
 import struct
 import sys
@@ -293,16 +294,30 @@ def layer_name(name):
     return name, ""
 
 
-def checked_reader(base, numpy):
+def checked_reader(gguf, numpy):
     """Returns a subclass of gguf.GGUFReader that refuses files that end too early. The package would read a shorter
     array and report an error about its shape."""
 
-    class CheckedReader(base):
+    class CheckedReader(gguf.GGUFReader):
         def _get(self, offset, dtype, count=1, *arguments, **named):
             end, size = int(offset) + numpy.dtype(dtype).itemsize * int(count), len(self.data)
             if end > size:
-                raise Refused(f"the file is truncated or damaged: expected at least {end} bytes, found {size}")
+                raise Refused(f"the file is truncated or damaged: it has {size} bytes and ends within its header")
             return super()._get(offset, dtype, count, *arguments, **named)
+
+        def _build_tensors(self, start, fields):
+            expected, size = int(start), len(self.data)
+            for field in fields:
+                *_, dims, kind, offset = field.parts
+                block, size_of_block = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind[0])]
+                elements = math.prod(int(n) for n in dims)
+                expected = max(expected, int(start) + int(offset[0]) + elements * size_of_block // block)
+            if expected > size:
+                raise Refused(
+                    f"the file is truncated or damaged: its tensors need {expected} bytes, found {size} "
+                    f"({100 * size // expected} %)"
+                )
+            return super()._build_tensors(start, fields)
 
     return CheckedReader
 
@@ -317,7 +332,7 @@ def main():
     lines = sys.stdin.buffer
     first = json.loads(lines.readline())
     try:
-        reader = checked_reader(gguf.GGUFReader, numpy)(first["file"])
+        reader = checked_reader(gguf, numpy)(first["file"])
     except Refused as error:
         answer(error=str(error))
         return

@@ -95,6 +95,7 @@ const std::vector<PythonFeature>& python_features() {
       {"PyTorch files", {"torch", "safetensors"}},
       {"Parquet files", {"pyarrow"}},
       {"Hub downloads", {"huggingface_hub"}},
+      {"lazy report", {"jinja2", "matplotlib"}},
       {"lazy uptrain", {"jinja2", "matplotlib", "scipy"}},
   };
   return features;
@@ -111,6 +112,7 @@ void check_python(std::vector<Check>& out) {
   }
   const PythonInterpreter python = find_python_interpreter();
   Check check{"Python", CheckState::ok, fmt::format("{} (from {})", python.path, python.origin), ""};
+  if (!python.rejected.empty()) check.found += fmt::format("; {}", python.rejected);
   std::vector<std::string> missing = packages;
   std::string install;
   try {
@@ -118,7 +120,10 @@ void check_python(std::vector<Check>& out) {
     missing = answer.at("missing").get<std::vector<std::string>>();
     install = answer.at("install").get<std::string>();
   } catch (const std::exception& error) {
-    check = {"Python", CheckState::missing, error.what(), "set LAZY_PYTHON to a Python interpreter"};
+    check = {"Python", CheckState::missing, error.what(),
+             fmt::format("{}set LAZY_PYTHON to a Python interpreter",
+                         python.origin == "LAZY_PYTHON" ? fmt::format("LAZY_PYTHON is {}: ", python.path)
+                                                        : "install Python 3, or ")};
   }
   out.push_back(check);
   for (const PythonFeature& feature : python_features()) {

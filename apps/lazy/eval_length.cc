@@ -12,7 +12,7 @@
 #include "core/stop.h"
 #include "model/config.h"
 #include "model/device.h"
-#include "report/length_page.h"
+#include "report_page.h"
 
 namespace lazy::cli {
 namespace {
@@ -145,8 +145,6 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
                                                     : "; the finished lengths are in " + partial.string();
     throw Interrupted(error.what() + finished, stop_signal());
   }
-  if (machine.first && !lengths.report.empty())
-    write_file_atomic(lengths.report, report::render_lengths(results, "--report", {a.command, options.date}));
   if (machine.first && !a.output.empty()) {
     write_file_atomic(a.output, json());
     std::error_code ignored;
@@ -154,6 +152,7 @@ void evaluate_lengths(LengthArguments lengths, const EvalArguments& a, const Eva
     log::info("eval: the results are in {}", a.output);
   }
   print();
+  if (machine.first && !lengths.report.empty()) write_result_page("eval", json(), lengths.report, a.command);
 }
 
 }  // namespace lazy::cli

@@ -13,6 +13,7 @@
 #include "core/log.h"
 #include "core/stop.h"
 #include "data/corpus/source.h"
+#include "data/shards/corpus.h"
 #include "eval/compare/compare.h"
 #include "eval/evaluate.h"
 #include "eval/tasks/documents.h"
@@ -36,6 +37,15 @@ std::vector<Task> selected_tasks(const EvalArguments& a, bool* heldout) {
     fail("eval", "task heldout needs --corpus CORPUS_DIR or --text FILE");
   std::vector<Task> tasks = select_tasks(names);
   if (!tasks.empty() && a.data.empty()) fail("eval", "task {} needs --data DIR", tasks.front().name);
+  // Report missing files before the model is loaded.
+  for (const Task& task : tasks) {
+    find_task_files(task, a.data, false);
+    if (a.num_fewshot > 0 && task.output_type != OutputType::loglikelihood_rolling &&
+        task.data.fewshot_split != task.data.split)
+      find_task_files(task, a.data, true);
+  }
+  if (*heldout && !a.corpus.empty()) open_shards(a.corpus, a.split);
+  if (*heldout && !a.text.empty() && !fs::exists(a.text)) fail("eval", "--text {}: the file does not exist", a.text);
   if (a.tasks.empty() && !a.data.empty()) {
     for (const Task& task : builtin_tasks()) {
       if (has_task_files(task, a.data)) tasks.push_back(task);

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/output_folder.h"
+#include "core/stop.h"
 #include "generate/model_folder.h"
 #include "train/checkpoint.h"
 
@@ -40,11 +41,15 @@ fs::path source(const ExportOptions& options) {
 void run(const ExportOptions& options) {
   const fs::path target = new_folder(options.model, "export");
   const fs::path from = source(options);
+  install_stop_handlers();
   const ModelFolder folder = load_model_folder(from);
+  end_if_stopped("export", "nothing was written");
   OutputFolder temporary(target);
   save_model_folder(folder.model, *folder.tokenizer, from, temporary.path(), options.dtype);
+  end_if_stopped("export", "nothing was written");
   temporary.publish(/*replace=*/false);
-  fmt::print("{} -> {} ({}, {})\n", from.string(), target.string(), options.dtype,
+  fmt::print("{} -> {} ({} weights{}, {})\n", from.string(), target.string(), options.dtype,
+             options.dtype == "bf16" ? "; --dtype fp32 keeps the full precision" : "",
              folder.model.config().architecture());
 }
 

@@ -24,7 +24,8 @@ def can_import(name):
 
 
 def install_command():
-    python = shlex.quote(sys.executable)
+    # sys.executable is empty if Python was found without a PATH.
+    python = shlex.quote(sys.executable or os.path.realpath("/proc/self/exe"))
     managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
     if sys.prefix == sys.base_prefix and os.path.exists(managed):  # pip refuses to install there (PEP 668)
         folder = "~/.lazy-python"

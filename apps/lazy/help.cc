@@ -22,9 +22,9 @@ const Guide* find_guide(const std::string& topic) {
   return found == kGuides.end() ? nullptr : &*found;
 }
 
-// Returns "`lazy help data`" for "data.md#sequences", and "" for other targets, whose link text is sufficient.
+// Returns "`lazy help data`" for "../guides/data.md#sequences", and "" for targets that are not embedded.
 std::string guide_link(const std::string& target) {
-  const std::string file = target.substr(0, target.find('#'));
+  const std::string path = target.substr(0, target.find('#')), file = path.substr(path.rfind('/') + 1);
   if (!file.ends_with(".md") || !find_guide(file.substr(0, file.size() - 3))) {
     return target.starts_with("http") ? target : "";
   }
@@ -37,13 +37,10 @@ std::string title(const Guide& guide) {
   return std::string(strip(line.substr(line.find_first_not_of("# "))));
 }
 
-void list(const CommandDescription& program) {
+void list() {
   fmt::print("{}\n", bold("Guides: lazy help TOPIC", STDOUT_FILENO));
   for (const Guide& guide : kGuides) fmt::print("  {:15} {}\n", guide.topic, title(guide));
-  fmt::print("\n{}\n", bold("Commands: lazy help COMMAND, or lazy COMMAND --help", STDOUT_FILENO));
-  for (const CommandDescription& command : program.subcommands) {
-    fmt::print("  {:15} {}\n", command.name, command.help);
-  }
+  fmt::print("\nCommands: `lazy --help` lists them; `lazy help COMMAND` prints the usage of one.\n");
 }
 
 void show(CLI::App& program, const std::string& topic) {
@@ -67,8 +64,9 @@ void show(CLI::App& program, const std::string& topic) {
   for (const Guide& guide : kGuides) known.push_back(guide.topic);
   for (const CommandDescription& command : commands) known.push_back(command.name);
   const std::string near = nearest(topic, known);
-  fail("help", "expected a topic or a command, found \"{}\"{}; `lazy help` lists them", topic,
-       near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
+  fail("help",
+       "expected a topic or a command, found \"{}\"{}; `lazy help` lists the topics and `lazy --help` the commands",
+       topic, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
 }  // namespace
@@ -81,13 +79,12 @@ LAZY_COMMAND(help, "Print a guide, or the usage of a command", [](CLI::App& comm
   for (const auto& [name, unused] : lazy::cli::subcommands()) {
     if (std::find(topics.begin(), topics.end(), name) == topics.end()) topics.push_back(name);
   }
-  command.add_option("topic", *topic, "Guide or command (default: list them)")->check(lazy::cli::suggestions(topics));
+  command.add_option("topic", *topic, "Guide or command (default: list the guides)")
+      ->check(lazy::cli::suggestions(topics));
   command.footer(
       "Examples:\n"
       "  lazy help\n"
       "  lazy help configuration | less");
-  command.callback([&command, topic] {
-    CLI::App& program = lazy::cli::root(command);
-    topic->empty() ? lazy::cli::list(lazy::cli::describe(program)) : lazy::cli::show(program, *topic);
-  });
+  command.callback(
+      [&command, topic] { topic->empty() ? lazy::cli::list() : lazy::cli::show(lazy::cli::root(command), *topic); });
 });

@@ -15,10 +15,13 @@
 #include "core/config_files.h"
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/log.h"
+#include "core/statistics.h"
 #include "core/text.h"
 #include "model/config.h"
 #include "model/parameters.h"
 #include "model_path.h"
+#include "sinks/attention_maps.h"
 #include "train/config.h"
 
 namespace lazy {
@@ -28,7 +31,27 @@ using Json = nlohmann::ordered_json;
 
 std::string millions(int64_t n) { return fmt::format("{:.1f} M", static_cast<double>(n) / 1e6); }
 
-Json model_info(const ModelConfig& model) {
+struct InfoModel {
+  ModelConfig config;
+  // The offsets tau of all layers and heads. Empty for a configuration and for a model without weights or without tau.
+  std::vector<double> stored_taus;
+};
+
+// Returns the offsets tau in the weights of a model folder. If the weights cannot be read, it logs a warning, because
+// the other information needs only config.json.
+std::vector<double> stored_taus(const std::string& folder, const ModelConfig& config) {
+  std::vector<double> taus;
+  if (!config.has_offset()) return taus;
+  try {
+    for (const auto& layer : sinks::learned_parameters(folder).tau) taus.insert(taus.end(), layer.begin(), layer.end());
+  } catch (const Error& error) {
+    log::warn("info: the stored values of tau are not shown: {}", std::string(error.what()));
+  }
+  return taus;
+}
+
+Json model_info(const InfoModel& described) {
+  const ModelConfig& model = described.config;
   const ParameterCount count = count_parameters(model);
   Json out;
   out["kind"] = model.kind();
@@ -38,6 +61,10 @@ Json model_info(const ModelConfig& model) {
   const int64_t kept = model.num_kv_cache_layers() * model.attention.num_kv_heads *
                        model.attention.head_dim;  // number of key elements; there are as many value elements
   out["kv_cache_bytes_per_token"] = {{"fp32", 8 * kept}, {"bf16", 4 * kept}};
+  if (const std::vector<double>& taus = described.stored_taus; !taus.empty()) {
+    const auto [lowest, highest] = std::ranges::minmax(taus);
+    out["tau"] = {{"mean", mean_of(taus)}, {"min", lowest}, {"max", highest}};
+  }
   out["tensors"] = Json::array();
   for (const ParameterShape& p : parameter_shapes(model)) {
     out["tensors"].push_back({{"name", p.name}, {"shape", p.shape}, {"count", p.count()}, {"trained", p.trained}});
@@ -80,7 +107,19 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> kinds_of_layers(const 
   return kinds;
 }
 
-void print_attention(const ModelConfig& m) {
+// Describes the offsets tau: the stored values of a model folder, otherwise only the initial value.
+std::string offset_text(const InfoModel& described) {
+  const auto& attention = described.config.attention;
+  const std::string fixed = attention.offset_trainable ? "" : ", fixed";
+  const std::vector<double>& taus = described.stored_taus;
+  if (taus.empty()) return fmt::format(", offset {} from {:g}{}", name(attention.offset), attention.offset_init, fixed);
+  const auto [lowest, highest] = std::ranges::minmax(taus);
+  return fmt::format(", offset {}{}\ntau           {:.4g} to {:.4g}, mean {:.4g}; initial value {:g}",
+                     name(attention.offset), fixed, lowest, highest, mean_of(taus), attention.offset_init);
+}
+
+void print_attention(const InfoModel& described) {
+  const ModelConfig& m = described.config;
   const auto kinds = kinds_of_layers(m);
   const bool mixed = kinds.size() > 1;
   std::string positions = m.positions.kind == PositionKind::rope && !m.rotates() ? "none" : name(m.positions.kind);
@@ -94,10 +133,8 @@ void print_attention(const ModelConfig& m) {
   }
   fmt::print("positions     {}, training length {}\n", positions, m.max_length);
   fmt::print("normalizer    {}{}{}\n", name(m.attention.normalizer),
-             m.has_offset() ? fmt::format(", offset {} from {:g}{}", name(m.attention.offset), m.attention.offset_init,
-                                          m.attention.offset_trainable ? "" : ", fixed")
-                            : "",
-             m.attention.window > 0 && !mixed ? fmt::format(", window {}", m.attention.window) : "");
+             m.attention.window > 0 && !mixed ? fmt::format(", window {}", m.attention.window) : "",
+             m.has_offset() ? offset_text(described) : "");
   for (size_t n = 0; mixed && n < kinds.size(); ++n) {
     const auto& [kind, layers] = kinds[n];
     fmt::print("{}{}: {} ({})\n", n == 0 ? "attention     " : "              ",
@@ -107,12 +144,13 @@ void print_attention(const ModelConfig& m) {
     fmt::print("distance bias {} distances per head\n", m.attention.distance_bias_window);
 }
 
-void print_model(const ModelConfig& m) {
+void print_model(const InfoModel& described) {
+  const ModelConfig& m = described.config;
   const ParameterCount count = count_parameters(m);
   fmt::print("{}: {}, width {}, {}, {}\n", m.kind(), counted(m.num_layers, "layer"), m.hidden_size, heads(m),
              m.mlp.enabled ? fmt::format("MLP {}", m.intermediate()) : "no MLP");
   fmt::print("vocabulary    {}, {}\n", m.vocab_size, m.tie_embeddings ? "tied embeddings" : "untied embeddings");
-  if (m.attends()) print_attention(m);
+  if (m.attends()) print_attention(described);
   fmt::print("parameters    {} ({} with tied, {} with untied embeddings; embedding table {})\n\n",
              millions(count.total), millions(count.tied), millions(count.untied), millions(count.embedding));
   // Layers with the same mixer have the same shapes: print the first one and their number.
@@ -132,13 +170,15 @@ void print_model(const ModelConfig& m) {
   }
 }
 
-ModelConfig read_model(const std::string& argument, const std::vector<std::string>& overrides, bool download) {
+InfoModel read_model(const std::string& argument, const std::vector<std::string>& overrides, bool download) {
   cli::refuse_gguf("info", argument);
   const std::string path = names_shipped_model(argument) ? resolve_config(argument) : argument;
   const bool folder = std::filesystem::is_directory(path);
   if (folder || (!std::filesystem::exists(path) && !is_config_file(config_parts(path)[0]))) {
     if (folder && !overrides.empty()) fail("info", "--set changes a configuration file, and {} is a folder", path);
-    return ModelConfig::from_directory(cli::resolve_model_folder("info", path, download));
+    const std::string model_folder = cli::resolve_model_folder("info", path, download);
+    const ModelConfig model = ModelConfig::from_directory(model_folder);
+    return {model, stored_taus(model_folder, model)};
   }
   Config config = Config::load(path, overrides);
   // Reports the errors that `lazy train` would report, except for keys that a base configuration may leave unset.
@@ -146,7 +186,7 @@ ModelConfig read_model(const std::string& argument, const std::vector<std::strin
   if (!config.section("data").has("corpus")) complete.push_back("data.corpus=unset");
   if (!config.section("training").has("steps")) complete.push_back("training.steps=1000000000");
   train::TrainConfig::load(path, complete);
-  return ModelConfig::from_toml(config);
+  return {ModelConfig::from_toml(config), {}};
 }
 
 struct InfoOptions {
@@ -161,7 +201,7 @@ void run(const InfoOptions& options) {
     fmt::print("{}", options.json ? info.dump(2) + "\n" : cli::build_text(info));
     return;
   }
-  const ModelConfig model = read_model(options.path, options.overrides, options.download);
+  const InfoModel model = read_model(options.path, options.overrides, options.download);
   options.json ? fmt::print("{}\n", model_info(model).dump(2)) : print_model(model);
 }
 

@@ -1,6 +1,7 @@
 // `lazy`: one binary to train, evaluate, inspect and run models. Each subcommand is a file in this folder.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "build_info.h"
 #include "command.h"
+#include "guides.h"
 #include "unknown_options.h"
 
 #include "core/error.h"
@@ -33,6 +35,10 @@ void add_commands(CLI::App& app) {
   const auto add = [&](const std::string& name, const lazy::cli::Subcommand& command) {
     CLI::App* added = app.add_subcommand(name, command.help);
     command.set_up(*added);
+    const auto has_name = [&](const lazy::cli::Guide& guide) { return guide.topic == name; };
+    if (std::any_of(lazy::cli::kGuides.begin(), lazy::cli::kGuides.end(), has_name)) {
+      added->footer(added->get_footer() + "\nGuide: lazy help " + name);
+    }
     return added;
   };
   for (const auto& [section, names] : kSections) {
@@ -76,12 +82,12 @@ std::string explain(CLI::App& app, const CLI::ParseError& error) {
     for (const CLI::App* command : last->get_subcommands([](const CLI::App*) { return true; })) {
       known.push_back(command->get_name());
     }
-    problem = fmt::format("{}expected a command, found '{}'{}", path.empty() ? "" : path + ": ", words.front(),
-                          lazy::did_you_mean(words.front(), known));
+    problem = fmt::format("expected a command, found '{}'{}", words.front(), lazy::did_you_mean(words.front(), known));
   } else if (const auto unknown = lazy::cli::describe_unknown_options(words, option_names(*last)); !unknown.empty()) {
-    problem = fmt::format("{}{}", path.empty() ? "" : path + ": ", unknown);
+    problem = unknown;
   }
-  return fmt::format("lazy: {}\nRun `lazy {}{}--help` for the usage.\n", problem, path, path.empty() ? "" : " ");
+  return fmt::format("lazy: {}{}\nRun `lazy {}{}--help` for the usage.\n", path.empty() ? "" : path + ": ", problem,
+                     path, path.empty() ? "" : " ");
 }
 
 }  // namespace

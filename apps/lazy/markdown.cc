@@ -93,9 +93,14 @@ class Renderer {
       const std::string replacement = style_.replace((*n)[2]);
       const std::string shown = (*n)[1];
       // If the link's text is the file's name, the replacement is printed instead of it. Otherwise the replacement is
-      // added in parentheses.
-      const bool named = (*n)[2].str().starts_with(shown);
-      out += replacement.empty() ? shown : named ? replacement : shown + " (" + replacement + ")";
+      // added in parentheses, or after a colon if the link itself is in parentheses.
+      const std::string target = (*n)[2];
+      const bool named = target.starts_with(shown) || target.substr(target.rfind('/') + 1).starts_with(shown);
+      const bool in_parentheses = out.ends_with('(');
+      out += replacement.empty() ? shown
+             : named             ? replacement
+             : in_parentheses    ? shown + ": " + replacement
+                                 : shown + " (" + replacement + ")";
       at = from.cbegin() + n->position() + n->length();
     }
     out.append(at, from.cend());

@@ -126,13 +126,16 @@ std::string resolve_model_folder(const char* operation, const std::string& path,
   std::string problem;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const std::string checkpoint = store.path(*step).string();
+    Json settings;
     try {
-      train::verify_checkpoint(checkpoint);
+      settings = train::verify_checkpoint(checkpoint).settings;
     } catch (const Error& error) {  // a running training may be removing this checkpoint
       problem = error.what();
       continue;
     }
-    log::info("{} has no finished model: using {}", path, checkpoint);
+    const std::string total = settings.contains("training.steps") ? " of " + settings.at("training.steps").dump() : "";
+    log::warn("{}: the training has not written its model: using the checkpoint of step {}{}, {}", path, *step, total,
+              checkpoint);
     return checkpoint;
   }
   fail(operation, "{}: expected a finished model or a valid checkpoint, found none{}", path,

@@ -74,7 +74,9 @@ std::vector<NamedFolder> find_models(const ServeArguments& options) {
 
 serve::ServedModel load(const NamedFolder& model, const cli::ServingOptions& options,
                         std::list<cli::ServedFolder>& loaded) {
-  serve::ServedModel served = loaded.emplace_back("serve", model.path, model.name, options).model;
+  const cli::ServedFolder& folder = loaded.emplace_back("serve", model.path, model.name, options);
+  log::info("{}: {}", model.name, folder.limits());
+  serve::ServedModel served = folder.model;
   if (!served.chat_problem.empty()) {  // completions work without a chat template
     log::warn("{}: {}; chat completions of this model are refused", model.path, served.chat_problem);
   }

@@ -13,8 +13,10 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/stop.h"
 #include "model/context_length.h"
 #include "model/device.h"
+#include "model/quantization.h"
 
 namespace lazy::cli {
 
@@ -45,9 +47,25 @@ double weights_gib(const std::string& path) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-ModelFolder load_with_message(const std::string& path, const std::string& name, const ModelOptions& options) {
-  log::info("{}: loading {:.2f} GiB of weights from {}", name, weights_gib(path), path);
-  return load_model_folder(path, options);
+// Checks the options before the weights are read.
+ModelFolder load_with_message(const char* operation, const std::string& path, const std::string& name,
+                              const ServingOptions& options) {
+  check_cache_size(operation, options.cache_gib, resolve_device(options.device));
+  options.model.apply(ModelConfig::from_directory(path));
+  options.model.streaming();
+  if (!options.model.quantize.empty()) Quantization::parse(options.model.quantize, "--quantize");
+  log::info("{}: loading {:.2f} GiB of weights{}", name, weights_gib(path), path == name ? "" : " from " + path);
+  return load_model_folder(path, options.model);
+}
+
+// Warns if the cache limits the requests to fewer tokens than the model or --max-model-len.
+void check_cache_tokens(const std::string& name, const ModelConfig& config, const ServingOptions& options,
+                        int64_t cached) {
+  const int64_t given = options.engine.max_model_len, wanted = given > 0 ? given : context_length(config);
+  if (options.engine.streaming || cached >= wanted) return;
+  log::warn("{}: the cache of {:g} GiB (--cache-gib) has capacity for {} tokens, fewer than {} {}: max_model_len is {}",
+            name, options.cache_gib, cached, given > 0 ? "--max-model-len" : "the context length of the model,", wanted,
+            cached);
 }
 
 // Warns if requests may be longer than the texts that the model was trained on. Positions that were not learned do not
@@ -69,7 +87,7 @@ void check_max_model_len(const char* operation, const std::string& name, const M
 
 ServedFolder::ServedFolder(const char* operation, const std::string& path, const std::string& name,
                            ServingOptions options)
-    : folder(load_with_message(path, name, options.model)) {
+    : folder(load_with_message(operation, path, name, options)), cache_gib_(options.cache_gib) {
   const std::string device = resolve_device(options.device), dtype = resolve_dtype(options.dtype, device);
   place_model(folder.model, device, dtype);
   options.engine.cache_bytes = static_cast<int64_t>(options.cache_gib * (1 << 30));
@@ -92,6 +110,8 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
     try {
       model.chat = std::make_shared<serve::ChatTemplate>(
           model.chat_template, serve::template_variables(model.tokenizer->tokens()), operation);
+    } catch (const Interrupted&) {
+      throw;
     } catch (const Error& error) {
       model.chat_problem = error.what();
     }
@@ -101,13 +121,18 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
   model.longest_piece = serve::longest_piece_of(*model.tokenizer);
   model.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  check_cache_tokens(name, config, options, engine->cache_tokens());
+  log::info("loaded in {:.1f} s: {}{}{} on {}", seconds_since(begin), dtype,
+            options.model.weights.empty() ? "" : ", weights " + options.model.weights,
+            options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device);
+}
+
+std::string ServedFolder::limits() const {
   const int64_t cached = engine->cache_tokens();
-  log::info(
-      "{}: loaded in {:.1f} s: {}{}{} on {}; context length {}, cache {}{:g} GiB, up to {} tokens per request, {}",
-      name, seconds_since(begin), dtype, options.model.weights.empty() ? "" : ", weights " + options.model.weights,
-      options.model.quantize.empty() ? "" : ", quantized to " + options.model.quantize, device, context_length(config),
+  return fmt::format(
+      "context length {}, cache {}{:g} GiB, up to {} tokens per request, {}", context_length(folder.model.config()),
       cached < std::numeric_limits<int64_t>::max() ? fmt::format("of {} tokens in ", cached) : "of states in ",
-      options.cache_gib, engine->max_request_tokens(),
+      cache_gib_, engine->max_request_tokens(),
       model.chat                    ? "chat template"
       : model.chat_template.empty() ? "no chat template"
                                     : "unusable chat template");

@@ -30,12 +30,17 @@ struct ServedFolder {
   ServedFolder(const char* operation, const std::string& path, const std::string& name, ServingOptions options);
   ServedFolder(const ServedFolder&) = delete;
   ServedFolder& operator=(const ServedFolder&) = delete;
+  // Returns the limits of requests, for the log of a server: context length, cache, tokens per request, chat template.
+  std::string limits() const;
 
   Clock::time_point begin = Clock::now();  // when loading began; declared first because `folder` loads the model
   ModelFolder folder;                      // its tokenizer is moved to `model`
   std::unique_ptr<Engine> engine;
   std::unique_ptr<AttentionInspector> inspector;  // null if the model has no attention weights to report
   serve::ServedModel model;
+
+ private:
+  double cache_gib_;
 };
 
 }  // namespace lazy::cli

@@ -7,9 +7,9 @@
 
 #include "command.h"
 #include "common_options.h"
-#include "core/clock.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/stop.h"
 #include "data/corpus/source.h"
 #include "generate/model_folder.h"
@@ -17,9 +17,8 @@
 #include "model/device.h"
 #include "model/language_model.h"
 #include "model_path.h"
-#include "report/report.h"
+#include "report_page.h"
 #include "sinks/analysis.h"
-#include "sinks/attention_maps.h"
 
 namespace {
 namespace fs = std::filesystem;
@@ -55,30 +54,24 @@ void measure(SinksArguments a) {
   if (a.options.length > 0)
     lazy::cli::warn_beyond_training("sinks", a.model, lazy::ModelConfig::from_directory(a.model), a.options.length);
   std::optional<lazy::StopEndsProcess> at_once("sinks");  // until the results are written
-  auto model = opened(a);
   const auto tokenizer = lazy::load_tokenizer(a.model);
-  const lazy::ModelConfig& config = model.config();
-  lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
+  lazy::log::info("sinks: reading {}", a.corpus.empty() ? a.text : a.corpus);
   const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::read_text(a.text), a.text)
                                        : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
+  lazy::log::info("sinks: loading {}", a.model);
+  auto model = opened(a);  // after the text was read, because loading can take a minute
+  const lazy::ModelConfig& config = model.config();
+  lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
   lazy::check_embedding_rows(source.ids, config, *tokenizer, "sinks");
   const auto study = lazy::sinks::analyze(model, *tokenizer, source, a.options);
   at_once.reset();
   const auto json = lazy::sinks::to_json(study, config, a.model, source.name, a.options, a.command);
   const std::string dump = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   if (!a.json.empty() && a.json != "-") lazy::write_file_atomic(a.json, dump);
-  if (!a.report.empty()) {
-    lazy::report::RunData run;
-    run.folder = a.model;
-    run.name = fs::weakly_canonical(a.model).filename().string();
-    run.sinks = lazy::report::parse_sinks(json, a.model);
-    run.kind = config.attention.normalizer == lazy::Normalizer::elastic ? "lazy" : name(config.attention.normalizer);
-    run.learned = lazy::sinks::learned_parameters(a.model);
-    lazy::write_file_atomic(a.report, lazy::report::render({run}, {a.command, lazy::today()}));
-  }
   fmt::print("{}", a.json == "-" ? dump : lazy::sinks::to_table(study));
+  if (!a.report.empty()) lazy::cli::write_result_page("sinks", dump, a.report, a.command);
 }
 
 }  // namespace
@@ -95,8 +88,18 @@ LAZY_COMMAND(
           .add_option("--length", a->options.length,
                       "Tokens per sample (default: the model's training length, at most 2048)")
           ->check(CLI::Range(2, 1 << 24));
-      command.add_option("--samples", a->options.samples, "Maximum number of samples, spread over the text")
+      command
+          .add_option("--samples", a->options.samples,
+                      "Maximum number of samples of --length tokens, spread over the text. Sink_1^0.3 is measured on "
+                      "other samples (--sink-samples)")
           ->check(lazy::cli::kPositive)
+          ->capture_default_str();
+      command
+          .add_option(
+              "--sink-samples", a->options.sink_samples,
+              "Maximum number of samples of 64 tokens for Sink_1^0.3 and for --measures weights and vectors; 0: "
+              "do not measure Sink_1^0.3")
+          ->check(CLI::Range(0, 1 << 24))
           ->capture_default_str();
       command.add_flag("--bos", a->options.bos,
                        "Put BOS first in every sample (default with --text: as the tokenizer does)");
@@ -141,7 +144,7 @@ Examples:
 
 Sink ratio: mean weight on the first key. Density: on the other keys. Released mass: 1 - both. Alive fraction: share of
 visible pairs whose weight is above zero. Sink_1^0.3: share of heads whose first key gets more than 0.3 on average, over
-100 samples of 64 tokens. Memory grows with the length, never with its square.)");
+--sink-samples samples of 64 tokens. Memory grows with the length, never with its square.)");
       command.callback([a, &command] {
         lazy::install_stop_handlers();
         a->options.interventions = lazy::cli::given_interventions(command);

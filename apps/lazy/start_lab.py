@@ -1,7 +1,7 @@
-"""Starts a command of the package lazy_lab: `lazy uptrain` runs this text with its arguments as one JSON object.
+"""Starts a command of the package lazy_lab, such as `lazy uptrain`, with its arguments as one JSON object.
 
 "package_folders" are the folders of the program's installation or source tree that may contain the package. They are
-used if the interpreter does not have the package.
+used if the interpreter does not have the package. "module" is the module of a command that has another name.
 """
 
 import importlib
@@ -20,4 +20,4 @@ if importlib.util.find_spec("lazy_lab") is None:
         file=sys.stderr,
     )
     sys.exit(2)
-sys.exit(importlib.import_module(f"lazy_lab.{command}").main(arguments))
+sys.exit(importlib.import_module(f"lazy_lab.{arguments.pop('module', command)}").main(arguments))

@@ -23,12 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 
 struct UptrainArguments {
-  std::string model, corpus, tokens, output, data, device = "auto", dtype = "auto", report_only;
-  std::vector<std::string> text, tasks, only, lengths{"1k", "8k", "32k"};
+  std::string model, corpus, tokens, output, data, heldout_tokens, device = "auto", dtype = "auto", report_only;
+  std::vector<std::string> text, tasks, only, lengths;
   std::vector<int64_t> seed;
-  int64_t seeds = 1, window = 512, seq_len = 2048, batch_tokens = 131072, batch_size = 0, gpus = 1;
+  int64_t seeds = 1, window = 512, seq_len = 2048, batch_tokens = 131072, batch_size = 0, gpus = 1, limit = 0,
+          samples = 0;
   double lr = 3e-4, weight_decay = 0, to = -1, anneal = 0.35, validation = 0.02;
-  bool control = false, download = false;
+  bool control = false, download = false, dry_run = false;
 };
 
 // Python runs in the root directory, so relative paths must be made absolute.
@@ -76,10 +77,14 @@ void run(const UptrainArguments& a, CLI::App& command) {
                                          {"tasks", tasks},
                                          {"data", absolute_path(a.data)},
                                          {"lengths", a.lengths},
+                                         {"heldout_tokens", a.heldout_tokens},
+                                         {"limit", a.limit},
+                                         {"samples", a.samples},
                                          {"device", a.device},
                                          {"dtype", a.dtype},
                                          {"gpus", a.gpus},
                                          {"only", a.only},
+                                         {"dry_run", a.dry_run},
                                          {"report_only", absolute_path(a.report_only)}};
   const int error = exec_python(kStartLab, {arguments.dump()});
   fail("uptrain", "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
@@ -97,8 +102,10 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
   command.add_option("--validation", a->validation, "Fraction of the documents of --text in the validation split")
       ->check(CLI::Range(0.0, 0.999))
       ->capture_default_str();
-  command.add_option("--tokens", a->tokens,
-                     "Number of tokens per training run, such as 30M; at most four passes over the text");
+  command.add_option(
+      "--tokens", a->tokens,
+      "Number of tokens per training run, such as 30M (1k is 1000 here and 1024 in --lengths); at most four "
+      "passes over the text");
   command.add_option("--output", a->output, "Folder of the results; repeat the command to continue an interrupted run");
   command.add_flag("--control", a->control, "Also train the softmax model on the same tokens");
   command.add_option("--seeds", a->seeds, "Number of training runs of each kind, with seeds 1, 2, ...")
@@ -128,9 +135,22 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
   command.add_option("--tasks", a->tasks, "Benchmarks, with the names of `lazy eval --tasks`; requires --data")
       ->delimiter(',');
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  command.add_option("--lengths", a->lengths, "Context lengths at which the decoding speed is measured")
-      ->delimiter(',')
-      ->capture_default_str();
+  command
+      .add_option("--lengths", a->lengths,
+                  "Context lengths at which the decoding speed is measured; 1k is 1024 tokens (default: 1k,8k,32k on a "
+                  "GPU, 256,1k on a CPU)")
+      ->delimiter(',');
+  command.add_option("--heldout-tokens", a->heldout_tokens,
+                     "Maximum number of tokens on which each loss is measured (default: the whole held-out split on a "
+                     "GPU; on a CPU a tenth of --tokens, but at least 4096)");
+  command
+      .add_option("--limit", a->limit,
+                  "Maximum number of documents per benchmark (default: all documents on a GPU, 100 on a CPU)")
+      ->check(kPositive);
+  command
+      .add_option("--samples", a->samples,
+                  "Number of texts on which the attention weights are measured (default: 64 on a GPU, 8 on a CPU)")
+      ->check(kPositive);
   command.add_option("--device", a->device, "Device to compute on")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();
@@ -143,12 +163,14 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
   command.add_option("--only", a->only, "Run only these groups of steps")
       ->delimiter(',')
       ->check(one_of({"train", "eval", "speed", "report"}));
+  command.add_flag("--dry-run", a->dry_run, "Only list the steps with estimates of their time, and write nothing");
   command.add_option("--report-only", a->report_only, "Only write the report of this folder, from its results.json");
   command.footer(R"(
 Examples:
   lazy uptrain smollm2 --text wiki/*.jsonl.zst --tokens 30M --output up --control
   lazy uptrain smollm2 --corpus corpus --tokens 30M --output up --control --seeds 3 --tasks piqa,arc_easy --data data
-  lazy uptrain smollm2 --text book.txt --tokens 500k --seq-len 256 --batch-tokens 8192 --lengths 256,1k --output up
+  lazy uptrain smollm2 --text book.txt --tokens 20k --seq-len 256 --batch-tokens 2048 --output up   # on a CPU
+  lazy uptrain smollm2 --text book.txt --tokens 20k --seq-len 256 --batch-tokens 2048 --output up --dry-run
   CUDA_VISIBLE_DEVICES=1 lazy uptrain ... --output up    # a second process with the same folder shares the steps
   lazy uptrain --report-only up
   lazy generate up/runs/lazy-seed1 --prompt "Once upon a time"

@@ -1,7 +1,8 @@
 """Finds and loads liblazy_ops.so and liblazy_ops_cuda.so, which register torch.ops.lazy.*.
 
-The following locations are searched in this order: the directory of this file (an installed package), the path in the
-environment variable LAZY_OPS_LIBRARY, and the build folder of the source tree that contains this file.
+If the environment variable LAZY_OPS_LIBRARY is set, only its path is tried. Otherwise, the following locations are
+searched in this order: the directory of this file (an installed package), and the build folder of the source tree that
+contains this file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def explain_missing_torch(error: Exception) -> ImportError:
     Python needs to import it, because the program `lazy` does not use them."""
     remedy = "install PyTorch 2.11 or later"
     if tree := source_tree():
-        remedy = f"run `make python` in {tree}, which completes .venv"
+        remedy = f"run `make python` in {tree}, which completes .venv, and use {tree / '.venv/bin/python'}"
     return ImportError(f"lazy_attention: {sys.executable} cannot import PyTorch ({error}): {remedy}")
 
 
@@ -41,10 +42,14 @@ OLDEST = (2, 11)  # minimum PyTorch version; must match TORCH_TARGET_VERSION in 
 
 def find() -> Path:
     """Returns the path of the operator library. Raises FileNotFoundError, which lists every path that was searched."""
+    if named := os.environ.get("LAZY_OPS_LIBRARY"):
+        if not Path(named).is_file():
+            raise FileNotFoundError(
+                f"lazy_attention: LAZY_OPS_LIBRARY: expected the path of {NAME}, found no file {named}. Without this "
+                "variable, the library of the package is loaded"
+            )
+        return Path(named)
     places = [Path(__file__).resolve().parent / NAME]
-    named = os.environ.get("LAZY_OPS_LIBRARY")
-    if named:
-        places.append(Path(named))
     if tree := source_tree():
         places.append(tree / "build" / "python" / NAME)
     for place in places:

@@ -379,25 +379,14 @@ def _rope(keys, x, base=10000.0, offset=0, inverse=False, *, positions=None, **o
     return _rotated(keys, x, base, offset, inverse, positions, options)
 
 
-def _decoded(keys, tensors, options, *_):
+def _decode(keys, *tensors, **options):
+    if _wants_gradient(*_tensors(tensors, options)):
+        raise NotImplementedError(
+            "lazy::decode: an argument requires a gradient, and the derivative is not implemented; call it under "
+            "torch.no_grad(), or use lazy_attention.attention"
+        )
     with torch._C._AutoDispatchBelowAutograd():
         return ops.decode.default.redispatch(_below_autograd(keys), *tensors, **options)
-
-
-class _Decode(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, *arguments):
-        return _decoded(*arguments)
-
-    @staticmethod
-    def backward(ctx, *_):
-        raise NotImplementedError("lazy::decode: the derivative is not implemented; use lazy_attention.attention")
-
-
-def _decode(keys, *tensors, **options):
-    inputs = [t for t in (*tensors, *options.values()) if isinstance(t, Tensor)]
-    call = _Decode.apply if _wants_gradient(*inputs) else _decoded
-    return call(keys, tensors, options, *inputs)  # Function.apply only tracks tensors that are direct arguments
 
 
 def _no_second_derivative(name: str):

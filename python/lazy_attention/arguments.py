@@ -34,6 +34,16 @@ _SHAPES = {
     },
 }
 
+# Arguments of scaled_dot_product_attention and of FlashAttention, and what to pass instead.
+_INSTEAD = {
+    "is_causal": "pass causal=",
+    "softmax_scale": "pass scale=",
+    "window_size": "pass window=",
+    "attn_mask": "pass causal=, window= or cu_seqlens_q= and cu_seqlens_k=; other masks are not supported",
+    "dropout_p": "attention dropout is not supported",
+    "enable_gqa": "omit it, because k and v may always have fewer heads than q",
+}
+
 
 def _is_number(value) -> bool:
     """Accepts scalars of NumPy and tensors without dimensions too."""
@@ -84,7 +94,10 @@ def check_types(operator: str, **arguments) -> None:
     types = _TYPES[operator]
     for name, value in arguments.items():
         if name not in types:
-            raise TypeError(f"lazy::{operator}: expected one of the arguments {', '.join(types)}, found {name}")
+            instead = f": {_INSTEAD[name]}" if name in _INSTEAD and operator in ("attention", "decode") else ""
+            raise TypeError(
+                f"lazy::{operator}: expected one of the arguments {', '.join(types)}, found {name}{instead}"
+            )
         kind = types[name]
         optional = kind in _OPTIONAL
         if optional and value is None:
@@ -108,6 +121,6 @@ def expect_types(where: str, kinds: dict[str, str], arguments: dict) -> None:
 def _wrong_type(where: str, name: str, kind: str, value, shape: str | None = None) -> TypeError:
     text = (_OPTIONAL.get(kind) or _KINDS[kind])[0] + (f" of shape {shape}" if shape else "")
     optional = ", or None" if kind in _OPTIONAL else ""
-    return TypeError(
-        f"{where}: expected {name} to be {text}{optional}, found {type(value).__name__} {reprlib.repr(value)}"
-    )
+    sizes = getattr(value, "shape", ())
+    found = f"of shape {tuple(sizes)}" if sizes else reprlib.repr(value)  # the values of an array fill many lines
+    return TypeError(f"{where}: expected {name} to be {text}{optional}, found {type(value).__name__} {found}")

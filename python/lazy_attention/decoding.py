@@ -35,12 +35,14 @@ def decode(
     return_lse: bool = False,
     return_stats: bool = False,
     return_score_stats: bool = False,
+    **unknown,
 ) -> Tensor | AttentionOutput:
     """Attention of each sequence's newest tokens to its KV cache, as defined by `lazy_attention.attention`.
 
-    Scores are computed once, and only the rows of V with a nonzero weight are read. The operator has no gradient. The
-    layout is (batch, length, heads, head_dim). The caches of transformers have the layout (batch, kv heads, length,
-    head_dim) and need ``transpose(1, 2)``.
+    Scores are computed once, and only the rows of V with a nonzero weight are read. The operator has no gradient, and
+    raises NotImplementedError if an argument requires one: call it under ``torch.no_grad()``. The layout is (batch,
+    length, heads, head_dim). The caches of transformers have the layout (batch, kv heads, length, head_dim) and need
+    ``transpose(1, 2)``.
 
     Args:
         q: (batch, rows, heads, head_dim), the queries of the newest tokens, whose keys must already be in the cache.
@@ -60,7 +62,7 @@ def decode(
 
     Raises RuntimeError, ``lazy::decode: expected ..., received ...``, for wrong shapes and types, for a length above
     the capacity and for a page index out of range. Raises TypeError for an argument of the wrong type, for example a
-    number, list or array in place of a tensor.
+    number, list or array in place of a tensor, and for an unknown argument.
     """
     options = dict(
         block_table=block_table,
@@ -87,6 +89,7 @@ def decode(
         return_stats=return_stats,
         return_score_stats=return_score_stats,
         **options,
+        **unknown,
     )
     if block_table is None:
         check_layout("decode", q, k_cache, causal, (distance_bias, tau, sink, alibi_slopes))

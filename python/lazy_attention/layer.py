@@ -133,12 +133,12 @@ class LazyAttention(nn.Module):
                 "LazyAttention: expected finite numbers tau and sink, and distance_bias_std of at least 0, "
                 f"received {tau}, {sink} and {distance_bias_std}"
             )
-        if hidden_size < 1 or (head_dim is not None and head_dim < 1):
-            raise ValueError(
-                f"LazyAttention: expected hidden_size and head_dim of at least 1, received {hidden_size} and {head_dim}"
-            )
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_heads < 1 or num_kv_heads < 1 or num_heads % num_kv_heads:
+        sizes = dict(hidden_size=hidden_size, num_heads=num_heads, num_kv_heads=num_kv_heads, head_dim=head_dim)
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"LazyAttention: expected {name} of at least 1, received {size}")
+        if num_heads % num_kv_heads:
             raise ValueError(
                 f"LazyAttention: expected num_heads to be a multiple of num_kv_heads, "
                 f"received {num_heads} and {num_kv_heads}"
@@ -315,10 +315,11 @@ class LazyAttention(nn.Module):
         packed = cu_seqlens is not None
         hidden_size = self.q_proj.in_features
         if not isinstance(x, Tensor) or x.dim() != (2 if packed else 3) or x.shape[-1] != hidden_size:
-            shape = "(tokens, hidden_size)" if packed else "(batch, length, hidden_size)"
+            shape = "(tokens, hidden_size), because cu_seqlens is passed," if packed else "(batch, length, hidden_size)"
             found = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            hint = ": pass cu_seqlens= with packed documents" if getattr(x, "ndim", 0) == 2 and not packed else ""
             raise ValueError(
-                f"LazyAttention: expected x of shape {shape} with hidden_size {hidden_size}, received {found}"
+                f"LazyAttention: expected x of shape {shape} with hidden_size {hidden_size}, received {found}{hint}"
             )
         if cache is not None and not isinstance(cache, KVCache):
             raise TypeError(f"LazyAttention: expected cache to be a KVCache, or None, found {type(cache).__name__}")

@@ -145,6 +145,7 @@ def attention(
     return_stats: bool = False,
     return_score_stats: bool = False,
     deterministic: bool = False,
+    **unknown,
 ) -> Tensor | AttentionOutput:
     r"""Attention with a choice of normalizers, without an n x n matrix (arXiv 2601.00919).
 
@@ -210,7 +211,8 @@ def attention(
     first query, which only sees its own key, has a kink. Use another value, such as -0.9.
 
     Raises:
-        TypeError: an argument of the wrong type, for example a number, list or array where a tensor is expected.
+        TypeError: an argument of the wrong type, for example a number, list or array where a tensor is expected, or an
+            unknown argument, such as ``is_causal`` of scaled_dot_product_attention.
         RuntimeError: ``lazy::attention: expected ..., received ...``, before anything is computed, for invalid shapes,
             types or devices, a parameter that the normalizer does not use, decreasing cu_seqlens, or a problem that no
             fast kernel supports (the operator never falls back to a slow implementation).
@@ -240,6 +242,7 @@ def attention(
         return_stats=return_stats,
         return_score_stats=return_score_stats,
         **options,
+        **unknown,
     )
     check_layout("attention", q, k, causal, (distance_bias, tau, sink, alibi_slopes))
     return_stats_level = 2 if return_score_stats else return_stats

@@ -10,10 +10,11 @@ import re
 from html import escape
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from .steps import write_atomic
@@ -104,8 +105,11 @@ def color_css():
 
 def ramp(dark, levels=64):
     """Returns `levels` colors of a heat map, from close to the page's background to its strongest contrast."""
-    shades = plt.get_cmap("YlGnBu_r" if dark else "YlGnBu")
-    return [to_hex(shades(i / (levels - 1))) for i in range(levels)]
+    if not dark:
+        return [to_hex(plt.get_cmap("YlGnBu")(i / (levels - 1))) for i in range(levels)]
+    page, shades = np.array(to_rgb(COLORS["page"][1])), plt.get_cmap("YlGnBu_r")
+    mixed = ((t, np.array(shades(t)[:3])) for t in np.linspace(0, 1, levels))
+    return [to_hex(page + min(1, 0.3 + 1.4 * t) * (shade - page)) for t, shade in mixed]
 
 
 def svg(figure, label):

@@ -1,53 +1,21 @@
 """Draws the five figures of the `lazy uptrain` report from results.json. Every figure is a string with an SVG image."""
 
-import io
+from matplotlib.ticker import MaxNLocator
 
-import matplotlib
-
-matplotlib.use("svg")
-from matplotlib import pyplot as plt
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from . import charts
 
 STYLE = {
-    "before": ("before", "#777777", "--"),
-    "softmax": ("softmax, continued", "#c2571a", "-"),
-    "lazy": ("Lazy", "#2743a6", "-"),
+    "before": ("before", charts.color("s6"), "--"),
+    "softmax": ("softmax, continued", charts.color("s1"), "-"),
+    "lazy": ("Lazy", charts.color("s0"), "-"),
 }
-plt.rcParams.update(
-    {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "lazy",  # makes the SVG output reproducible
-        "font.family": "sans-serif",
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "legend.frameon": False,
-    }
-)
 
 
-def svg(figure):
-    out = io.StringIO()
-    figure.tight_layout()
-    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    plt.close(figure)
-    text = out.getvalue()
-    return text[text.index("<svg") :]
-
-
-def axes(x, y, size=(6.4, 3.4)):
-    figure, ax = plt.subplots(figsize=size)
+def axes(x, y, width=720, height=380):
+    figure, ax = charts.figure(width, height)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     return figure, ax
-
-
-def powers_of_two(ax):
-    """Makes the x axis logarithmic, with plain numbers as tick labels."""
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_formatter(ScalarFormatter())
 
 
 def by_kind(results, part):
@@ -97,9 +65,9 @@ def loss_by_step(results):
     if before:
         ax.axhline(before[0]["heldout"]["loss"], color=STYLE["before"][1], ls="--", lw=1, label="before, held-out")
     anneal = results["arguments"]["anneal"] * results["steps"]
-    ax.axvspan(0, anneal, color="#2743a6", alpha=0.06, lw=0, label="offset is shifted")
-    ax.legend(fontsize=8, ncol=2)
-    return svg(figure)
+    ax.axvspan(0, anneal, color=charts.color("s0"), alpha=0.06, lw=0, label="offset is shifted")
+    ax.legend(ncol=2)
+    return charts.svg(figure, "Loss during training")
 
 
 def alive_by_head(results):
@@ -111,13 +79,13 @@ def alive_by_head(results):
         for layer in range(len(models[0]["attention"]["per_head"]["alive_fraction"]))
     ]
     percent = [[100 * value for value in heads] for heads in layers]
-    figure, ax = axes("layer", "head", (6.4, 1.2 + 0.16 * len(percent[0])))
+    figure, ax = axes("layer", "head", height=120 + 16 * len(percent[0]))
     image = ax.imshow(list(zip(*percent)), aspect="auto", origin="lower", cmap="viridis", vmin=0)
     ax.grid(False)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     figure.colorbar(image, ax=ax, label="alive pairs, %")
-    return svg(figure)
+    return charts.svg(figure, "Alive pairs by layer and head")
 
 
 def draw_curve(ax, kind, x, y):
@@ -137,7 +105,7 @@ def sink_by_layer(results):
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.legend()
-    return svg(figure)
+    return charts.svg(figure, "Weight on the first key by layer")
 
 
 def loss_by_position(results):
@@ -148,10 +116,12 @@ def loss_by_position(results):
     for kind, models in found.items():
         losses = mean_of(models, lambda model: [position["loss"] for position in model["positions"]])
         draw_curve(ax, kind, [position["to"] for position in models[0]["positions"]], losses)
-    ax.axvline(results["arguments"]["seq_len"], color="#999999", ls=":", lw=1, label="length of the training")
-    powers_of_two(ax)
+    ax.axvline(
+        results["arguments"]["seq_len"], color=charts.color("axis"), ls=":", lw=1, label="length of the training"
+    )
+    charts.length_axis(ax, [position["to"] for models in found.values() for position in models[0]["positions"]])
     ax.legend()
-    return svg(figure)
+    return charts.svg(figure, "Loss by position")
 
 
 def time_by_length(results):
@@ -159,14 +129,17 @@ def time_by_length(results):
     if not found:
         return None
     figure, ax = axes("context, tokens", "time per token, ms")
+    lengths = []
     for kind, models in found.items():
         points = [s for s in models[0]["speed"] if s["seconds_per_token"]]
+        lengths += [point["prompt_tokens"] for point in points]
         times = [1000 * point["seconds_per_token"] for point in points]
         draw_curve(ax, kind, [point["prompt_tokens"] for point in points], times)
-    powers_of_two(ax)
+    if lengths:
+        charts.length_axis(ax, lengths)
     ax.set_ylim(bottom=0)
     ax.legend()
-    return svg(figure)
+    return charts.svg(figure, "Time per token by context length")
 
 
 FIGURES = [

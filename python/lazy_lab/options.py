@@ -63,10 +63,14 @@ class Options:
     tasks: list[str]
     data: Path | None
     lengths: list[int]
+    heldout_tokens: int  # maximum number of tokens per measurement of the loss; 0: the whole split
+    limit: int  # maximum number of documents per benchmark; 0: all documents
+    samples: int  # number of texts on which the attention weights are measured
     device: str
     dtype: str
     gpus: int
     only: list[str]
+    dry_run: bool
 
     @property
     def steps(self):
@@ -83,6 +87,16 @@ class Options:
     @property
     def corpus_folder(self):
         return self.corpus or self.output / "corpus"
+
+
+def set_measurement_sizes(options, gpu):
+    """Sets the sizes of the measurements that were not given. On a CPU they are small, so that the measurements do not
+    take longer than a short training."""
+    options.lengths = options.lengths or ([1024, 8192, 32768] if gpu else [256, 1024])
+    if not options.heldout_tokens:
+        options.heldout_tokens = 0 if gpu else max(4096, options.seq_len, options.tokens // 10)
+    options.limit = options.limit or (0 if gpu else 100)
+    options.samples = options.samples or (64 if gpu else 8)
 
 
 def parse(arguments):
@@ -126,7 +140,9 @@ def parse(arguments):
         raise UserError("expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for each training")
     tokens = parse_count(a["tokens"], "--tokens")
     if tokens < a["batch_tokens"]:
-        raise UserError(f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens}")
+        raise UserError(
+            f"--tokens: expected at least one step of --batch-tokens ({a['batch_tokens']}), found {tokens} (1k is 1000)"
+        )
     steps = max(1, round(tokens / a["batch_tokens"]))
     if a["text_bytes"] and steps * a["batch_tokens"] > MAX_PASSES * a["text_bytes"]:  # a token has at least one byte
         passes = steps * a["batch_tokens"] / a["text_bytes"]
@@ -138,9 +154,15 @@ def parse(arguments):
         "model": Path(a["model"]),
         "tokens": tokens,
         "lengths": [parse_count(length, "--lengths", powers_of_two=True) for length in a["lengths"]],
+        "heldout_tokens": parse_count(a["heldout_tokens"], "--heldout-tokens") if a["heldout_tokens"] else 0,
         "text": [Path(text) for text in a["text"]],
         "output": Path(a["output"]),
     }
+    if 0 < a["heldout_tokens"] < a["seq_len"]:
+        raise UserError(
+            f"--heldout-tokens: expected at least one sequence of --seq-len ({a['seq_len']}), "
+            f"found {a['heldout_tokens']}"
+        )
     for name in ("corpus", "data"):
         a[name] = Path(a[name]) if a[name] else None
     return Options(**{field.name: a[field.name] for field in fields(Options)})
@@ -161,9 +183,13 @@ def model_identity(folder):
     return digest((folder / "config.json").read_bytes(), *(f"{path.name} {path.stat().st_size}" for path in files))
 
 
-def text_identity(paths):
+def text_files(paths):
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
-    return digest(*(f"{file.name} {file.stat().st_size}" for file in files if file.is_file()))
+    return [file for file in files if file.is_file()]
+
+
+def text_identity(paths):
+    return digest(*(f"{file.name} {file.stat().st_size}" for file in text_files(paths)))
 
 
 def check_folder(options):

@@ -9,16 +9,26 @@ OUTPUT/
 """
 
 import array
+import bisect
 import json
 import struct
 import sys
 from pathlib import Path
 
+from .options import text_files
 from .steps import Step, read_object, write_atomic
 
-SINK_SAMPLES = 64
 DECODE_SAMPLES = 4
 DECODED_TOKENS = 64
+# Constants of the estimates. A backward pass takes twice as long as a forward pass. `lazy sinks` also measures 100
+# texts of 64 tokens. The decoding of one token is bound by memory bandwidth and takes as long as a forward pass over
+# several tokens.
+TRAINING_PASSES = 3
+SINK_TOKENS = 6400
+DECODING_PASSES = 8
+DOCUMENT_TOKENS = 250  # of one benchmark document with all its answers
+BENCHMARK_DOCUMENTS = 2000  # of a benchmark without --limit
+BYTES_PER_TOKEN = 4
 MAX_POSITIONS = 8192
 GROUP_TITLES = {"softmax": "softmax control", "lazy": "Lazy model"}
 
@@ -97,14 +107,34 @@ def without_training(options, gpu, bos, tokenizer):
     return sections
 
 
-def shard_ids(corpus, split, count):
-    """Returns the first `count` token ids of a split. A shorter split is repeated.
-
-    docs/guides/data.md describes the file format."""
-    ids = array.array("I")
+def shard_headers(corpus, split):
+    """Yields the path and the header of every shard of a split. docs/guides/data.md describes the file format."""
     for name in read_object(corpus / "corpus.json", "splits")["splits"][split]["shards"]:
         with open(corpus / name, "rb") as file:
-            header = file.read(128)
+            yield corpus / name, file.read(128)
+
+
+def documents_with(corpus, split, tokens):
+    """Returns the number of documents at the beginning of a split that have at least `tokens` tokens together, or the
+    number of all documents if the split has fewer tokens."""
+    documents = 0
+    for shard, header in shard_headers(corpus, split):
+        own_tokens, own_documents = struct.unpack_from("<QQ", header, 24)
+        if own_tokens < tokens:
+            tokens, documents = tokens - own_tokens, documents + own_documents
+            continue
+        with open(shard, "rb") as file:
+            file.seek(struct.unpack_from("<Q", header, 80)[0])
+            starts = struct.unpack(f"<{own_documents}Q", file.read(8 * own_documents))
+        return documents + bisect.bisect_left(starts, tokens)
+    return documents
+
+
+def shard_ids(corpus, split, count):
+    """Returns the first `count` token ids of a split. A shorter split is repeated."""
+    ids = array.array("I")
+    for shard, header in shard_headers(corpus, split):
+        with open(shard, "rb") as file:
             (width,) = struct.unpack_from("<I", header, 16)
             (tokens,) = struct.unpack_from("<Q", header, 24)
             (offset,) = struct.unpack_from("<Q", header, 72)
@@ -119,13 +149,23 @@ def shard_ids(corpus, split, count):
     return (ids * -(-count // len(ids)))[:count].tolist()
 
 
+def load_seconds(options):
+    """Returns an estimate of the time to start a command and to load the model."""
+    return 2 + sum(file.stat().st_size for file in options.model.glob("*.safetensors")) / 2e8
+
+
+def prepare_folder(options):
+    """Creates the folder of the steps and the input of the step `bos`."""
+    folder = options.output / "steps"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "bos-text.txt", "a")
+
+
 def first_steps(options):
     """Returns the steps that all other steps depend on: they prepare the corpus, which shows whether --tokens is
     possible, convert the model, and find out whether the tokenizer inserts BOS before a text."""
     converted, folder = options.output / "converted", options.output / "steps"
-    folder.mkdir(parents=True, exist_ok=True)
-    text, probe = folder / "bos-text.txt", folder / "bos-ids.json"
-    write_atomic(text, "a")
+    text, probe, load = folder / "bos-text.txt", folder / "bos-ids.json", load_seconds(options)
     convert = ["convert", str(options.model), "--to", "lazy", "--output", str(converted)]
     read = ["probe", str(options.model), "--text", str(text), "--length", "1", "--read", "embedding", "--device", "cpu"]
     steps = []
@@ -141,6 +181,7 @@ def first_steps(options):
                 {"validation": options.validation},
                 [options.corpus_folder],
                 [*prepare, *cut, "--validation", str(options.validation), "--force"],
+                fixed_seconds=1 + sum(file.stat().st_size for file in text_files(options.text)) / 5e6,
             )
         )
     steps += [
@@ -151,6 +192,7 @@ def first_steps(options):
             {"window": options.window},
             [converted],
             [*convert, "--window", str(options.window)],
+            fixed_seconds=3 * load,
         ),
         Step(
             "bos",
@@ -159,6 +201,7 @@ def first_steps(options):
             {},
             [probe],
             [*read, "--json", str(probe)],
+            fixed_seconds=load,
         ),
     ]
     return steps
@@ -171,23 +214,38 @@ def begins_with_bos(options):
     return bool(ids) and ids[0] == tokenizer.get("bos_id")
 
 
-def positions_length(options, limit, splits):
+def positions_length(options, limit, tokens):
     """Returns the sequence length for the measurement of loss by position: the largest power of two that exceeds
-    neither MAX_POSITIONS, nor the larger of `limit` and --seq-len, nor the number of held-out tokens."""
-    most = min(MAX_POSITIONS, max(limit, options.seq_len), splits["validation"]["tokens"])
-    return 1 << (most.bit_length() - 1)
+    neither MAX_POSITIONS, nor the larger of `limit` and --seq-len, nor the number of tokens that are measured."""
+    return 1 << (max(1, min(MAX_POSITIONS, max(limit, options.seq_len), tokens)).bit_length() - 1)
+
+
+def heldout_tokens(options, splits):
+    """Returns the number of tokens in the held-out split. Without `splits`, it is estimated from the size of --text."""
+    if splits:  # check_corpus() rejects a corpus without held-out tokens
+        return splits.get("validation", {}).get("tokens", 0)
+    size = sum(file.stat().st_size for file in text_files(options.text))
+    return max(options.seq_len, round(options.validation * size / BYTES_PER_TOKEN))
 
 
 class Plan:
-    """All steps after first_steps(). `limit` is the model's max_position_embeddings. Without `splits`, the steps have
-    their names and groups, but they cannot run, because the corpus is not prepared yet."""
+    """All steps after first_steps(). `limit` is the model's max_position_embeddings. Without `splits`, or before the
+    step `bos`, the steps have their names, groups and estimates, but they cannot run. writes: the configurations of the
+    trainings are written."""
 
-    def __init__(self, options, gpu, limit, splits=None):
-        self.options, self.gpu, self.prepared = options, gpu, splits is not None
-        self.positions = positions_length(options, limit, splits) if splits else 0
-        self.bos = begins_with_bos(options) if splits else False
-        self.tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"] if splits else {}
+    def __init__(self, options, gpu, limit, splits=None, writes=True):
+        self.options, self.gpu, self.writes = options, gpu, writes
+        self.prepared = splits is not None and (options.output / "steps" / "bos-ids.json").is_file()
+        self.bos = begins_with_bos(options) if self.prepared else False
+        self.tokenizer = {}
+        if self.prepared:
+            self.tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"]
         self.place = ["--device", options.device, "--dtype", options.dtype]
+        heldout = heldout_tokens(options, splits)
+        self.measured = min(heldout, options.heldout_tokens or heldout)  # tokens per measurement of the loss
+        self.limited = self.measured < heldout
+        self.positions = positions_length(options, limit, self.measured)
+        self.load = load_seconds(options)
 
     def kinds(self):
         return ["softmax", "lazy"] if self.options.control else ["lazy"]
@@ -207,7 +265,7 @@ class Plan:
         return steps + self.speeds()
 
     def write(self, config, sections):
-        if self.prepared:
+        if self.writes:
             write_atomic(config, toml(sections))
 
     def untrained(self):
@@ -222,6 +280,7 @@ class Plan:
             ["train", str(config), "--resume"],
             needs=["convert"],
             continues=True,
+            fixed_seconds=4 * self.load,
         )
 
     def train(self, kind, seed):
@@ -234,6 +293,7 @@ class Plan:
         if options.gpus > 1:
             launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]
             launcher.append(str(options.gpus))
+        validated = 10 * sections["validation"]["batches"] * sections["training"]["batch_size"] * options.seq_len
         fixed = {key: value for key, value in sections["training"].items() if key in ("steps", "seq_len", "seed")}
         return Step(
             f"train-{name}",
@@ -245,6 +305,9 @@ class Plan:
             needs=["convert"] if kind == "lazy" else [],
             launcher=launcher,
             continues=True,
+            kind="train",
+            work=TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus + validated,
+            fixed_seconds=4 * self.load,
         )
 
     def measurements(self, name, model, needs):
@@ -254,23 +317,37 @@ class Plan:
         corpus = ["--corpus", str(options.corpus_folder)]
         bos = ["--bos"] if self.bos else []
 
-        def step(what, title, inputs, arguments):
+        def step(what, title, inputs, arguments, work):
             file = folder / f"{what}.json"
             output = "--json" if arguments[0] == "sinks" else "--output"
             command = [arguments[0], str(model), *arguments[1:], *self.place, output, str(file)]
             inputs = inputs | {"dtype": options.dtype, "bos": self.bos}
-            return Step(f"{what}-{name}", f"{title}: {name}", "eval", inputs, [file], command, needs)
+            estimate = {"kind": what, "work": work, "fixed_seconds": self.load}
+            return Step(f"{what}-{name}", f"{title}: {name}", "eval", inputs, [file], command, needs, **estimate)
+
+        def limited(option, number, applies):
+            """Returns the input of a step and the arguments of its command for a limited measurement."""
+            return ({option: number}, [f"--{option}", str(number)]) if applies else ({}, [])
 
         length = options.seq_len
-        heldout = ["eval", "--tasks", "heldout", *corpus, "--max-length", str(length), *bos]
-        yield step("heldout", "held-out loss", {"length": length}, heldout)
-        sinks = ["sinks", *corpus, "--length", str(length), "--samples", str(SINK_SAMPLES), "--maps", "none", *bos]
-        yield step("sinks", "attention weights", {"length": length, "samples": SINK_SAMPLES}, sinks)
-        positions = ["eval", "--tasks", "heldout", *corpus, "--lengths", str(self.positions), *bos]
-        yield step("positions", "loss by position", {"length": self.positions}, positions)
+        inputs, limit = limited("limit", max(1, self.measured // length), self.limited)
+        heldout = ["eval", "--tasks", "heldout", *corpus, "--max-length", str(length), *limit, *bos]
+        yield step("heldout", "held-out loss", {"length": length} | inputs, heldout, self.measured)
+        samples = options.samples
+        sinks = ["sinks", *corpus, "--length", str(length), "--samples", str(samples), "--maps", "none", *bos]
+        work = samples * length + SINK_TOKENS
+        yield step("sinks", "attention weights", {"length": length, "samples": samples}, sinks, work)
+        documents = 0
+        if self.limited and self.prepared:
+            documents = documents_with(options.corpus_folder, "validation", self.measured)
+        inputs, limit = limited("limit", documents, self.limited)
+        positions = ["eval", "--tasks", "heldout", *corpus, "--lengths", str(self.positions), *limit, *bos]
+        yield step("positions", "loss by position", {"length": self.positions} | inputs, positions, self.measured)
         if options.tasks:
-            tasks = ["eval", "--tasks", ",".join(options.tasks), "--data", str(options.data), *bos]
-            yield step("tasks", "benchmarks", {"tasks": options.tasks}, tasks)
+            inputs, limit = limited("limit", options.limit, options.limit > 0)
+            tasks = ["eval", "--tasks", ",".join(options.tasks), "--data", str(options.data), *limit, *bos]
+            work = len(options.tasks) * (options.limit or BENCHMARK_DOCUMENTS) * DOCUMENT_TOKENS
+            yield step("tasks", "benchmarks", {"tasks": options.tasks} | inputs, tasks, work)
 
     def speeds(self):
         """Returns the steps that measure decoding after a prompt of held-out text, for the given model and for the Lazy
@@ -307,6 +384,9 @@ class Plan:
                         [file],
                         [*generate, "--max-tokens", str(DECODED_TOKENS), "--json", str(file)],
                         [f"prompt-{length}", *needs],
+                        kind=f"speed-{length}",
+                        work=length + DECODING_PASSES * DECODED_TOKENS,
+                        fixed_seconds=self.load,
                     )
                 )
                 file = options.output / "measured" / name / f"decode-{length}.json"
@@ -321,6 +401,9 @@ class Plan:
                         [file],
                         [*sinks, *(["--bos"] if self.bos else []), "--json", str(file)],
                         needs,
+                        kind=f"decode-{length}",
+                        work=DECODE_SAMPLES * length,
+                        fixed_seconds=self.load,
                     )
                 )
         return steps

@@ -113,9 +113,24 @@ def summary(results):
     return text
 
 
+def incomplete(results):
+    """Returns a sentence that says how many steps are not finished, or "" if all steps are finished."""
+    unfinished = results.get("unfinished", [])
+    if not unfinished:
+        return ""
+    named = "; ".join(unfinished[:3]) + ("; ..." if len(unfinished) > 3 else "")
+    steps = "1 step is" if len(unfinished) == 1 else f"{len(unfinished)} steps are"
+    return f"The report is incomplete: {steps} not finished ({named})."
+
+
 def settings(results):
     a, corpus = results["arguments"], results["corpus"]
     measured = [model for model in results["models"] if "parameters" in model]
+    limits = []
+    if a.get("heldout_tokens"):
+        limits.append(f"the losses on at most {a['heldout_tokens']:,} held-out tokens")
+    if a.get("limit"):
+        limits.append(f"the benchmarks on at most {a['limit']} documents each")
     return [
         *(f"{model['parameters']:,} parameters, {model['device']}, {a['dtype']}" for model in measured[:1]),
         f"{results['steps']} steps of {a['batch_tokens']:,} tokens in sequences of {a['seq_len']:,}, "
@@ -124,6 +139,7 @@ def settings(results):
         f"{a['weight_decay']:g}",
         f"offset shifted from 0 to {a['to']:g} over the first {100 * a['anneal']:g} % of the steps; distance bias over "
         f"{a['window']} tokens",
+        *([f"measured: {', '.join(limits)}"] if limits else []),
     ]
 
 
@@ -133,7 +149,9 @@ def read_results(folder):
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none") from None
+        started = (folder / "uptrain.json").is_file()
+        mend = "; no measurement is finished, run the same `lazy uptrain` command again to continue" if started else ""
+        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none{mend}") from None
     except ValueError as error:
         raise UserError(f"{path}: expected JSON, found {error}") from None
     found = results.get("format") if isinstance(results, dict) else type(results).__name__
@@ -147,16 +165,18 @@ def write_report(folder):
     results = read_results(folder)
     import jinja2
 
+    from .charts import color_css
     from .figures import FIGURES
 
     figures = [(title, picture) for title, draw in FIGURES if (picture := draw(results))]
     context = {
         "name": results["name"],
-        "summary": summary(results),
+        "summary": f"{summary(results)} {incomplete(results)}".rstrip(),
         "table": table(results),
         "columns": ["", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax"],
         "settings": settings(results),
         "figures": figures,
+        "colors": color_css(),
         "command": results["command"],
         "date": results["date"],
     }

@@ -5,6 +5,7 @@ tokens, so differences are paired by seed. An interval is a two-sided 95 % Stude
 rule (`verdict`): both answers, reproduced and refuted, need the corrected p.
 """
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -90,18 +91,26 @@ def verdict(values, adjusted_p, bound=0, side="below"):
     return "reproduced" if (interval.high < bound) == (side == "below") else "refuted"
 
 
-def power_of(difference, standard_deviation, seeds, alpha):
-    """Returns the power of the two-sided paired t test for a true difference. This is the chance that the mean of
-    `seeds` normal differences with this standard deviation is further from zero than the critical number of standard
-    errors."""
+@functools.cache
+def detectable_multiple(seeds, power, level):
+    """Returns the true mean, in standard deviations of the differences, that a two-sided paired t test at this level
+    finds with the given power."""
+    from scipy.optimize import brentq
     from scipy.stats import chi, norm, t
 
     degrees = seeds - 1
-    critical = t.ppf(1 - alpha / 2, degrees) / math.sqrt(degrees)
-    shift = difference / standard_deviation * math.sqrt(seeds)
-    # The sample standard deviation times sqrt(degrees) has a chi distribution. SciPy's noncentral t returns NaN for the
-    # large shifts of two seeds.
-    return chi(degrees).expect(lambda x: norm.sf(critical * x - shift) + norm.cdf(-critical * x - shift))
+    critical = t.ppf(1 - level / 2, degrees) / math.sqrt(degrees)
+
+    def excess_power(multiple):
+        # The sample standard deviation times sqrt(degrees) has a chi distribution. SciPy's noncentral t returns NaN for
+        # the large shifts of two seeds.
+        shift = multiple * math.sqrt(seeds)
+        return chi(degrees).expect(lambda x: norm.sf(critical * x - shift) + norm.cdf(-critical * x - shift)) - power
+
+    upper = 1.0
+    while excess_power(upper) < 0:
+        upper *= 2
+    return brentq(excess_power, 0, upper)
 
 
 def detectable(standard_deviation, seeds, power=0.8, tests=1):
@@ -112,15 +121,7 @@ def detectable(standard_deviation, seeds, power=0.8, tests=1):
     seeds."""
     if seeds < 2:
         return None
-    if standard_deviation == 0:
-        return 0.0
-    from scipy.optimize import brentq
-
-    excess = lambda multiple: power_of(multiple, 1, seeds, (1 - LEVEL) / tests) - power
-    upper = 1.0
-    while excess(upper) < 0:
-        upper *= 2
-    return standard_deviation * brentq(excess, 0, upper)
+    return standard_deviation * detectable_multiple(seeds, power, (1 - LEVEL) / tests)
 
 
 def contrasts(values):

@@ -69,6 +69,10 @@ class Step:
     # File for the text that the command prints, without characters that are cut off at its ends. Default: the log
     stdout: Path | None = None
     continues: bool = False  # the command can resume from partial output, which is kept
+    # For estimates of the time (estimates.py):
+    kind: str = ""  # the times of steps of one kind are in proportion to their work
+    work: float = 0  # number of tokens in a forward pass that take as long as the step without its fixed time
+    fixed_seconds: float = 1  # time to start the command, to load the model and to write results
 
 
 class Runner:

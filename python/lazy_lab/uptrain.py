@@ -4,12 +4,21 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from . import plan, report
 from .errors import RunError, Stopped, UserError
-from .options import GROUPS, check_corpus, check_folder, forget_training_settings, parse
-from .steps import Runner, say, write_atomic
+from .estimates import Forecast, shown
+from .options import (
+    GROUPS,
+    check_corpus,
+    check_folder,
+    forget_training_settings,
+    parse,
+    set_measurement_sizes,
+)
+from .steps import Runner, read_object, say, write_atomic
 from .uptrain_results import collect
 
 
@@ -32,14 +41,34 @@ def resolve_dtype(options):
     return gpu
 
 
-def estimate(runner, step, steps):
-    """After a training step: prints its duration and the estimated duration of the remaining trainings."""
-    trainings = [other for other in steps.values() if other.group == "train" and "steps" in other.inputs]
-    left = sum(not runner.record(other, steps) for other in trainings)
-    if step in trainings and left:
-        minutes = runner.record(step, steps)["seconds"] / 60
-        remain = f"{left} training{'s remain' if left > 1 else ' remains'}"
-        say(f"this training took {minutes:.1f} minutes; {remain}, about {minutes * left:.0f} minutes")
+def measured_rate(options, gpu, limit):
+    """Returns the time of one token in a forward pass of the given model, measured on a short text."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        text.write_text("word " * (65536 if gpu else max(512, options.seq_len)), encoding="utf-8")
+        threads = ["--threads", str(options.threads)] if options.threads else []
+        place = ["--device", options.device, "--dtype", options.dtype]
+        length = ["--max-length", str(min(options.seq_len, limit))]
+        evaluate = ["eval", str(options.model), "--text", str(text), "--no-bos", *length, *place, "--json"]
+        results = program_json(options, *threads, *evaluate)
+    return float(results["total_evaluation_time_seconds"]) / results["configs"]["heldout"]["tokens"]
+
+
+def records(runner, steps):
+    by_name = {step.name: step for step in steps}
+    return {step.name: record for step in steps if (record := runner.record(step, by_name))}
+
+
+def print_plan(options, runner, steps, gpu, limit):
+    """Prints the steps with estimates of their times."""
+    forecast = Forecast(steps, records(runner, steps))
+    if not forecast.rate:
+        forecast = Forecast(steps, records(runner, steps), measured_rate(options, gpu, limit))
+    print(forecast.table())
+    if not forecast.left:
+        print(f"all {len(steps)} steps are finished")
+    else:
+        print(f"{len(steps)} steps; the steps that are not finished take about {shown(forecast.seconds_left())}")
 
 
 def lacking(folder):
@@ -52,6 +81,9 @@ def lacking(folder):
 def write_pages(folder):
     for page in report.write_report(folder):
         print(page)
+    results = report.read_results(folder)
+    if missing := report.incomplete(results):
+        say(f"{missing} To finish it: {results['command']}")
 
 
 def run(arguments):
@@ -67,14 +99,23 @@ def run(arguments):
     if normalizer != "softmax":
         raise UserError(f"{options.model}: expected a model with softmax attention, found normalizer '{normalizer}'")
     gpu = resolve_dtype(options)
+    set_measurement_sizes(options, gpu)
     passes, splits = check_corpus(options) if options.corpus else (None, None)
-    check_folder(options)
     runner = Runner(options.output, options.program, options.threads)
     first = plan.first_steps(options)
     limit = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len
     groups = ("prepare", *(options.only or GROUPS))
-    everything = first + plan.Plan(options, gpu, limit).steps()
-    runner.planned = [step.name for step in everything if step.group in groups]
+    known = None
+    if (options.corpus_folder / "corpus.json").is_file():
+        known = read_object(options.corpus_folder / "corpus.json", "splits")["splits"]
+    everything = first + plan.Plan(options, gpu, limit, known, writes=False).steps()
+    selected = [step for step in everything if step.group in groups]
+    if options.dry_run:
+        return print_plan(options, runner, selected, gpu, limit)
+    check_folder(options)
+    plan.prepare_folder(options)
+    runner.planned = [step.name for step in selected]
+    say(f"{len(selected)} steps; `--dry-run` lists them with estimates of their times")
     runner.run(first, {"corpus"})
     if passes is None:
         try:
@@ -85,23 +126,28 @@ def run(arguments):
     if passes > 1:
         say(f"--tokens {options.tokens}: {passes:.2f} passes over the text")
     runner.run(first, {step.name for step in first})
-    planned = plan.Plan(options, gpu, limit, splits).steps()
+    everything = first + plan.Plan(options, gpu, limit, splits).steps()
+    selected = [step for step in everything if step.name in runner.planned]
     results = options.output / "results.json"
 
     def write_results():
-        write_atomic(results, json.dumps(collect(options, passes, splits), indent=1, default=str) + "\n")
-
-    steps = {step.name: step for step in first + planned}
+        finished = records(runner, everything)
+        unfinished = [step.title for step in everything if step.name not in finished]
+        write_atomic(results, json.dumps(collect(options, passes, splits, unfinished), indent=1, default=str) + "\n")
 
     def after(step):
         write_results()
-        estimate(runner, step, steps)
+        forecast = Forecast(selected, records(runner, everything))
+        if forecast.left and forecast.rate:
+            took = shown(forecast.seconds[step.name])
+            say(f"this step took {took}; {len(forecast.left)} remain, about {shown(forecast.seconds_left())}")
 
     runner.after = after
-    blocked = runner.run(first + planned, set(runner.planned))
+    blocked = runner.run(everything, set(runner.planned))
     write_results()
+    titles = {step.name: step.title for step in everything}
     for name in blocked:
-        say(f"skipped, because a required step is not finished: {steps[name].title}")
+        say(f"skipped, because a required step is not finished: {titles[name]}")
     print(results)
     if "report" in groups:
         line = lacking(options.output)  # not an error: the measurements are complete without the report

@@ -89,8 +89,9 @@ def one_model(folder, run):
     return out
 
 
-def collect(options, passes, splits):
-    """Returns the contents of results.json, computed from the measurement files that exist."""
+def collect(options, passes, splits, unfinished):
+    """Returns the contents of results.json, computed from the measurement files that exist. `unfinished` are the titles
+    of the steps that are not finished."""
     models = []
     measured = options.output / "measured"
     for folder in sorted(measured.iterdir()) if measured.is_dir() else ():
@@ -102,6 +103,7 @@ def collect(options, passes, splits):
             models.append({"model": kind, "seed": int(seed) if seed else None} | model)
     models.sort(key=lambda model: (KINDS.index(model["model"]), model["seed"] or 0))
     names = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "gpus")
+    sizes = ("heldout_tokens", "limit", "samples")
     return {
         "format": FORMAT,
         "date": datetime.date.today().isoformat(),
@@ -109,7 +111,8 @@ def collect(options, passes, splits):
         "name": options.model.parent.name if options.model.name == "model" else options.model.name,
         "steps": options.steps,
         "warmup_steps": options.warmup_steps,
-        "arguments": {name: getattr(options, name) for name in names},
+        "arguments": {name: getattr(options, name) for name in (*names, *sizes)},
         "corpus": {split: splits[split]["tokens"] for split in ("train", "validation")} | {"passes": passes},
         "models": models,
+        "unfinished": unfinished,
     }

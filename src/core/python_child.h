@@ -9,19 +9,21 @@
 namespace lazy {
 
 struct PythonInterpreter {
-  std::string path;    // a path, or a name that is searched on PATH
-  std::string origin;  // what determined the path, for messages
+  std::string path;      // a path, or a name that is searched on PATH
+  std::string origin;    // what determined the path, for messages
+  std::string rejected;  // the interpreter of the build and why it cannot be started; empty if it is used or absent
 };
 
 // Returns the interpreter of all Python child processes: LAZY_PYTHON if it is set and not empty, or else `of_build` if
-// it is an executable file, or else python3.
+// it is an executable file, or else python3. If `of_build` exists and is not executable, for example because it is a
+// link into a folder of another user, `rejected` says so.
 PythonInterpreter find_python_interpreter(const std::string& of_build);
 
 // The same, where `of_build` is the interpreter whose PyTorch this program was built with. Programs in wheels do not
 // record it.
 PythonInterpreter find_python_interpreter();
 
-// Returns find_python_interpreter().path.
+// Returns find_python_interpreter().path. The first call logs a warning if the interpreter of the build is rejected.
 std::string python_interpreter();
 
 // Starts the interpreter with the source text `script`; sys.argv[1:] contains `arguments`. Returns 0, or an errno if
@@ -33,13 +35,17 @@ std::string python_interpreter();
 // imported. UTF-8 mode is enabled, so the locale affects neither file names nor open(). Scripts must use the byte
 // streams of stdin and stdout, because PYTHONIOENCODING still applies to the text streams.
 //
-// `actions` set up the file descriptors of the child; a change of directory is appended to them. `attributes` may be
-// null.
+// The child runs in a separate process group and with SIGINT blocked, so that Ctrl-C and the signals of `timeout` only
+// reach this program, which may still need the child to finish its work. If the child fails when nobody reads its
+// standard output any more, because this program has ended, the child ends without a traceback.
+//
+// `actions` set up the file descriptors of the child; a change of directory is appended to them.
 int spawn_python(pid_t& child, const std::string& script, const std::vector<std::string>& arguments,
-                 posix_spawn_file_actions_t& actions, const posix_spawnattr_t* attributes = nullptr);
+                 posix_spawn_file_actions_t& actions);
 
-// Replaces this process by the interpreter, with the same script, arguments and directory as spawn_python. Returns an
-// errno if this fails; otherwise does not return.
+// Replaces this process by the interpreter, with the same script, arguments and directory as spawn_python. The script
+// receives SIGINT, which ends it without a traceback unless the script handles KeyboardInterrupt. Returns an errno if
+// the interpreter cannot be started; otherwise does not return.
 int exec_python(const std::string& script, const std::vector<std::string>& arguments);
 
 }  // namespace lazy

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -14,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/python_child.h"
+#include "core/stop.h"
 
 namespace lazy {
 using Json = nlohmann::ordered_json;
@@ -21,6 +23,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr int kStartSeconds = 60;
+constexpr int kStopPoll = 100;  // milliseconds between checks for a stop signal
 constexpr size_t kMaxAnswer = size_t{1} << 30;
 
 }  // namespace
@@ -46,10 +49,14 @@ void PythonService::stop() {
 Json PythonService::start() {
   const std::scoped_lock lock(mutex_);
   stop();
-  return start_locked();
+  return start_locked(OnStop::end);
 }
 
-Json PythonService::ask(const Json& question, int seconds) {
+Json PythonService::ask(const Json& question, int seconds) { return ask(question, seconds, OnStop::finish); }
+
+Json PythonService::ask_until_stopped(const Json& question, int seconds) { return ask(question, seconds, OnStop::end); }
+
+Json PythonService::ask(const Json& question, int seconds, OnStop on_stop) {
   const std::scoped_lock lock(mutex_);
   if (child_ >= 0) {  // replaces a child that has terminated since the last question
     pollfd state{fd_, 0, 0};
@@ -57,15 +64,17 @@ Json PythonService::ask(const Json& question, int seconds) {
   }
   if (child_ < 0) {
     try {
-      start_locked();
+      start_locked(on_stop);
+    } catch (const Interrupted&) {
+      throw;
     } catch (const Error& error) {  // start() succeeded before, so the question is not the cause
       throw RunError(error.what());
     }
   }
-  return exchange(question, seconds);
+  return exchange(question, seconds, on_stop);
 }
 
-Json PythonService::start_locked() {
+Json PythonService::start_locked(OnStop on_stop) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     fail_run(operation_, "{}: {}", what_, std::strerror(errno));
@@ -77,16 +86,9 @@ Json PythonService::start_locked() {
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   // a client socket must not stay open in the child
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
-  // The child runs in a separate process group, so that Ctrl-C in a terminal only reaches this program, which still
-  // needs the child to finish its work.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  posix_spawnattr_setpgroup(&attributes, 0);
   const std::string python = python_interpreter();
-  const int error = spawn_python(child_, script_, {}, actions, &attributes);
+  const int error = spawn_python(child_, script_, {}, actions);
   posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
   ::close(ends[1]);
   if (error != 0) {
     child_ = -1;
@@ -94,7 +96,12 @@ Json PythonService::start_locked() {
     fail(operation_, "{}: cannot start Python ({}): {}; set LAZY_PYTHON to use another interpreter", what_, python,
          std::strerror(error));
   }
-  Json answer = exchange(*first_, kStartSeconds);
+  Json answer;
+  try {
+    answer = exchange(*first_, kStartSeconds, on_stop);
+  } catch (const RunError& error) {
+    throw RunError(fmt::format("{} (Python: {}; set LAZY_PYTHON to use another interpreter)", error.what(), python));
+  }
   if (answer.contains("error")) {
     stop();
     const auto text = answer["error"].get<std::string>();
@@ -104,16 +111,22 @@ Json PythonService::start_locked() {
   return answer;
 }
 
-Json PythonService::exchange(const Json& question, int seconds) {
+Json PythonService::exchange(const Json& question, int seconds, OnStop on_stop) {
   const auto end_at = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   const std::string out = question.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   std::string in;
   size_t sent = 0;
   while (in.empty() || in.back() != '\n') {
+    if (on_stop == OnStop::end && stop_requested()) {
+      stop();
+      end_if_stopped(operation_);
+    }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_at - std::chrono::steady_clock::now()).count();
     pollfd state{fd_, static_cast<short>(sent < out.size() ? POLLIN | POLLOUT : POLLIN), 0};
-    const int ready = left > 0 ? ::poll(&state, 1, static_cast<int>(left)) : 0;
+    const auto wait = on_stop == OnStop::end ? std::min<int64_t>(left, kStopPoll) : left;
+    const int ready = wait > 0 ? ::poll(&state, 1, static_cast<int>(wait)) : 0;
     if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0 && wait < left) continue;
     ssize_t n = ready;
     if (n > 0 && (state.revents & POLLOUT) != 0) {
       n = ::send(fd_, out.data() + sent, out.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -22,15 +22,21 @@ class PythonService {
 
   // Starts the child if it is not running and returns its answer to the first line. Throws Error if Python or a package
   // is missing or if the script rejects the first line. Throws RunError if the child terminates or does not answer in
-  // time.
+  // time. Throws Interrupted and stops the child after a stop signal (core/stop.h).
   nlohmann::ordered_json start();
 
   // Throws RunError and stops the child if no answer arrives within `seconds`. The answer may contain the key "error".
+  // A stop signal does not end the wait, because the program may need the answer to finish its work.
   nlohmann::ordered_json ask(const nlohmann::ordered_json& question, int seconds);
 
+  // The same for work that is given up after a stop signal: throws Interrupted and stops the child.
+  nlohmann::ordered_json ask_until_stopped(const nlohmann::ordered_json& question, int seconds);
+
  private:
-  nlohmann::ordered_json start_locked();
-  nlohmann::ordered_json exchange(const nlohmann::ordered_json& question, int seconds);
+  enum class OnStop { finish, end };
+  nlohmann::ordered_json ask(const nlohmann::ordered_json& question, int seconds, OnStop on_stop);
+  nlohmann::ordered_json start_locked(OnStop on_stop);
+  nlohmann::ordered_json exchange(const nlohmann::ordered_json& question, int seconds, OnStop on_stop);
   void stop();
 
   const char* operation_;

@@ -214,7 +214,9 @@ std::string to_table(const std::vector<TaskResult>& results) {
   std::string out = markdown_table(rows, "lrlrllrlr", /*header_left=*/true);
   if (rescaled_rows.size() > 1) {
     out +=
-        "\nRescaled: (accuracy - chance) / (1 - chance)\n" + markdown_table(rescaled_rows, "llr", /*header_left=*/true);
+        "\nRandom: accuracy of random guessing. Majority: accuracy if the most frequent answer is always given.\n"
+        "Rescaled: (accuracy - baseline) / (1 - baseline), where the baseline is the column to the left.\n" +
+        markdown_table(rescaled_rows, "llr", /*header_left=*/true);
   }
   if (const auto average = average_of(results))
     out += fmt::format("\nAverage of {} accuracies: {:.4f}\n", average->metrics.size(), average->accuracy);

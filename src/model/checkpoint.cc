@@ -74,8 +74,12 @@ bool is_float(const std::string& dtype) {
 
 void check_finite(const at::Tensor& tensor, const std::string& file, const std::string& name) {
   // A NaN or an infinity makes the sum non-finite, so a finite sum proves that all values are finite. Values are
-  // counted only if the sum is not finite.
-  if (std::isfinite(tensor.sum(at::kDouble).item<double>())) return;
+  // counted only if the sum is not finite. PyTorch converts the whole input to float64 before it computes such a sum,
+  // so a large tensor is summed in parts.
+  constexpr int64_t kPart = 1 << 20;
+  double sum = 0;
+  for (const at::Tensor& part : tensor.flatten().split(kPart)) sum += part.sum(at::kDouble).item<double>();
+  if (std::isfinite(sum)) return;
   const auto bad = at::isfinite(tensor).logical_not().sum().item<int64_t>();
   if (bad > 0) fail(kCheckpoint, "{}: tensor '{}': {} of {} values are not finite", file, name, bad, tensor.numel());
 }

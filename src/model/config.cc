@@ -141,7 +141,10 @@ ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
   a.offset = OffsetKind::per_visible;
   a.offset_init = 0;
   a.offset_trainable = true;
-  if (a.distance_bias_window == 0) a.distance_bias_window = distance_bias_window;
+  if (a.distance_bias_window == 0) {
+    a.distance_bias_window = distance_bias_window;
+    a.distance_bias_init_std = 0;  // the new distance bias is zero
+  }
   out.converted = !own_layout;
   out.validate();
   return out;

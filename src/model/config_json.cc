@@ -248,7 +248,10 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
   if (!kind && !laid_out && std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) {
     std::vector<std::string> types = kTypes;
     for (const Family* other : families()) types.push_back(name(other->family));
-    for (const MixerKind* other : mixer_kinds()) types.push_back(other->model_type);
+    for (const MixerKind* other : mixer_kinds()) {
+      // Two mixers may have the same type: the two inner models of TTT differ in another key.
+      if (std::ranges::find(types, other->model_type) == types.end()) types.push_back(other->model_type);
+    }
     for (const std::string& converted : convertible_families())
       types.push_back(std::string(kConvertedPrefix) + converted);
     fail(kOperation, "{}: model_type: expected one of {}, found {}", file, fmt::join(types, ", "),

@@ -94,7 +94,7 @@ uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) 
   return total / 8;
 }
 
-SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_t data_bytes, const std::string& file) {
+SafetensorsEntry parse_entry(const std::string& name, const json& value, const std::string& file) {
   if (!value.is_object()) {
     fail(kSafetensors, "{}: tensor '{}': expected an object, found {}", file, brief(name), brief(value));
   }
@@ -118,10 +118,9 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_
   }
   entry.begin = unsigned_field(offsets[0], file, name, "data_offsets");
   entry.end = unsigned_field(offsets[1], file, name, "data_offsets");
-  if (entry.begin > entry.end || entry.end > data_bytes) {
-    fail(kSafetensors,
-         "{}: tensor '{}': data_offsets: expected begin <= end <= {} (bytes of data in the file), found [{}, {}]", file,
-         brief(name), data_bytes, entry.begin, entry.end);
+  if (entry.begin > entry.end) {
+    fail(kSafetensors, "{}: tensor '{}': data_offsets: expected begin <= end, found [{}, {}]", file, brief(name),
+         entry.begin, entry.end);
   }
   const uint64_t expected = expected_bytes(entry, file);
   if (entry.end - entry.begin != expected) {
@@ -129,6 +128,17 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, uint64_
          expected, entry.dtype, brief(show_shape(entry.shape)), entry.end - entry.begin);
   }
   return entry;
+}
+
+// Returns the largest end of a tensor in the header, ignoring invalid entries.
+uint64_t described_bytes(const json& root) {
+  uint64_t end = 0;
+  for (const json& value : root) {
+    const auto offsets = value.is_object() ? value.find("data_offsets") : value.end();
+    if (!value.is_object() || offsets == value.end() || !offsets->is_array() || offsets->size() != 2) continue;
+    if ((*offsets)[1].is_number_unsigned()) end = std::max(end, (*offsets)[1].get<uint64_t>());
+  }
+  return end;
 }
 
 void check_layout(const SafetensorsHeader& header, uint64_t data_bytes, const std::string& file) {
@@ -177,9 +187,13 @@ SafetensorsHeader parse_safetensors(std::string_view content, const std::string&
   const uint64_t data_bytes = content.size() - header.data_start;
   const json root = parse_header_json(content.substr(8, length), file);
   if (!root.is_object()) fail(kSafetensors, "{}: header: expected a JSON object, found {}", file, brief(root));
+  if (const uint64_t described = described_bytes(root); described > data_bytes) {
+    fail(kSafetensors, "{}: the file is truncated or damaged: expected {} bytes of tensor data, found {}", file,
+         described, data_bytes);
+  }
   for (const auto& [name, value] : root.items()) {
     if (name != "__metadata__") {
-      header.entries.push_back(parse_entry(name, value, data_bytes, file));
+      header.entries.push_back(parse_entry(name, value, file));
       continue;
     }
     if (!value.is_object()) fail(kSafetensors, "{}: __metadata__: expected an object, found {}", file, brief(value));

@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "ops/cuda_library.h"
 #include "ops/library.h"
@@ -163,9 +164,11 @@ void check_attention(const AttentionArguments& a) {
   const bool packed = given(a.cu_seqlens_q);
   LAZY_EXPECT(packed == given(a.cu_seqlens_k), "cu_seqlens_q and cu_seqlens_k together, received only one");
   const int64_t rank = packed ? 3 : 4;
+  const bool unpacked = !packed && std::string_view(operation) == "attention";  // decode has no packed documents
   const char* shape = packed ? "(tokens, heads, head_dim)" : "(batch, length, heads, head_dim)";
   for (const auto& [t, name] : {std::pair{&a.q, "q"}, std::pair{&a.k, "k"}, std::pair{&a.v, "v"}}) {
-    LAZY_EXPECT(t->dim() == rank, name, " of shape ", shape, ", received ", t->sym_sizes());
+    LAZY_EXPECT(t->dim() == rank, name, " of shape ", shape, packed ? " with cu_seqlens_q" : "", ", received ",
+                t->sym_sizes(), unpacked && t->dim() == 3 ? ": pass cu_seqlens_q and cu_seqlens_k" : "");
     LAZY_EXPECT(t->scalar_type() == a.q.scalar_type(), name, " of type ", a.q.scalar_type(), " like q, received ",
                 t->scalar_type());
     LAZY_EXPECT(t->device() == a.q.device(), name, " on ", a.q.device(), " like q, received ", t->device());

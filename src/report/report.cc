@@ -163,7 +163,9 @@ std::string render(std::vector<RunData> runs, const PageInfo& info) {
   body += section(
       "weights", "Distribution of attention weight",
       "Softmax weights add up to one, so a head that has nothing to attend to must still put its weight somewhere, "
-      "often on the first token: an attention sink. With Elastic-Softmax a head can put weight on no key.",
+      "often on the first token: an attention sink. Elastic-Softmax, the normalizer of Lazy Attention, adds an offset "
+      "to the softmax weights and "
+      "replaces negative values by zero, so that a head can put some weight on no key.",
       weight_pictures(runs));
   body += section("layers", "Layer by layer", "", layer_curves(runs));
   body += section("offsets", "Learned offsets", "", learned_offsets(runs));

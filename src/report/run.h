@@ -16,7 +16,8 @@ namespace lazy::report {
 // Sink measures as means over samples, layers, heads and queries. They are fractions in [0, 1], except that released
 // mass is negative if a positive offset tau adds weight.
 struct SinkMeasures {
-  double density = 0, sink_ratio = 0, released_mass = 0, alive_fraction = 0, sink_1 = 0;
+  double density = 0, sink_ratio = 0, released_mass = 0, alive_fraction = 0;
+  std::optional<double> sink_1;  // Sink_1^0.3, if it was measured
 };
 
 // Results of `lazy sinks --measures` (docs/guides/sinks.md); measures that were not requested are empty.
@@ -35,7 +36,8 @@ struct FurtherReport {
 
 struct SinkReport {
   SinkMeasures overall;
-  std::vector<std::vector<double>> density, sink_ratio, released_mass, alive_fraction, sink_1;  // [layer][head]
+  std::vector<std::vector<double>> density, sink_ratio, released_mass, alive_fraction,
+      sink_1;  // [layer][head]; sink_1 may be empty
   std::vector<AttentionMap> maps;
   std::string text, command, normalizer;
   int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0;

@@ -132,10 +132,11 @@ SinkReport parse_sinks(const Json& json, const std::string& file) {
   if (version != 1 && version != 2) top["version"].wrong("1 or 2");
   SinkReport report;
   const Field overall = top["overall"];
-  const auto measure = [&](const char* key, double* mean, std::vector<std::vector<double>>* heads) {
+  const auto measure = [&](const char* key, auto* mean, std::vector<std::vector<double>>* heads) {
     // If an offset is positive, released mass can be negative and density can exceed one.
-    *mean = overall[key].number();
-    if (!std::isfinite(*mean)) overall[key].wrong("a finite number");
+    const double value = overall[key].number();
+    *mean = value;
+    if (!std::isfinite(value)) overall[key].wrong("a finite number");
     const Field field = top["per_head"][key];
     *heads = field.matrix();
     if (heads->empty() || heads->front().empty()) field.wrong("one row per layer with one number per head");
@@ -145,13 +146,13 @@ SinkReport parse_sinks(const Json& json, const std::string& file) {
   measure("density", &report.overall.density, &report.density);
   measure("released_mass", &report.overall.released_mass, &report.released_mass);
   measure("alive_fraction", &report.overall.alive_fraction, &report.alive_fraction);
-  measure("sink_1_0.3", &report.overall.sink_1, &report.sink_1);
   overall["alive_fraction"].share();
   const Field settings = top["settings"];
   report.length = static_cast<int64_t>(settings["length"].number());
   report.samples = static_cast<int64_t>(settings["samples"].number());
   report.sink_length = static_cast<int64_t>(settings["sink_length"].number());
   report.sink_samples = static_cast<int64_t>(settings["sink_samples"].number());
+  if (report.sink_samples > 0) measure("sink_1_0.3", &report.overall.sink_1, &report.sink_1);
   if (settings.has("bos") && settings["bos"].json().is_boolean()) report.bos = settings["bos"].json().get<bool>();
   report.text = top["text"]["path"].string();
   report.normalizer = top["model"]["normalizer"].string();

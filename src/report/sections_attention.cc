@@ -46,8 +46,7 @@ std::string split_bars(const std::vector<RunData>& runs) {
       "other keys (density)</span> <span><i class=\"key part-released\"></i>no key (released mass)</span></p><div "
       "class=\"splits\">" +
           rows + "</div>",
-      "Shares of the total attention weight of a query. With softmax all weight goes to keys; "
-      "with Elastic-Softmax some weight can go to no key.");
+      "Shares of the total attention weight of a query.");
 }
 
 std::string values_table(const std::string& name, const std::vector<std::vector<double>>& values) {
@@ -109,10 +108,12 @@ std::string weight_pictures(const std::vector<RunData>& runs) {
   for (const RunData& run : runs) {
     if (!run.sinks) continue;
     if (!run.sinks->command.empty()) commands += (commands.empty() ? "" : ", ") + code(run.sinks->command);
-    const std::string text =
-        fmt::format("{} sample{} of {} tokens{}; Sink<sub>1</sub><sup>0.3</sup> from {} samples of {}",
-                    run.sinks->samples, run.sinks->samples == 1 ? "" : "s", run.sinks->length,
-                    run.sinks->bos ? ", each after a BOS" : "", run.sinks->sink_samples, run.sinks->sink_length);
+    std::string text = fmt::format("{} sample{} of {} tokens{}", run.sinks->samples, run.sinks->samples == 1 ? "" : "s",
+                                   run.sinks->length, run.sinks->bos ? ", each after a BOS" : "");
+    if (run.sinks->sink_samples > 0) {
+      text += fmt::format("; Sink<sub>1</sub><sup>0.3</sup> from {} samples of {}", run.sinks->sink_samples,
+                          run.sinks->sink_length);
+    }
     if (settings.find(text) == std::string::npos) settings += (settings.empty() ? "" : "; ") + text;
   }
   return split_bars(runs) +

@@ -24,7 +24,8 @@ struct Measure {
   enum class Better { lower, higher, neither } better = Better::neither;
 };
 
-std::function<std::optional<double>(const RunData&)> from_sinks(double SinkMeasures::*field) {
+template <class Value>  // double or std::optional<double>
+std::function<std::optional<double>(const RunData&)> from_sinks(Value SinkMeasures::*field) {
   return [field](const RunData& run) { return run.sinks ? std::optional(run.sinks->overall.*field) : std::nullopt; };
 }
 
@@ -108,15 +109,21 @@ std::string result_table(const std::vector<RunData>& runs) {
     row.title = down[r];
     for (size_t c = 0; c < across.size(); ++c) row.cells.push_back(by_run ? cells[c][r] : cells[r][c]);
   }
-  std::string sources;
+  std::string sources, note;
+  const auto has_best = [](const std::vector<Cell>& row) {
+    return std::any_of(row.begin(), row.end(), [](const Cell& cell) { return cell.css_class == "best"; });
+  };
+  if (std::any_of(cells.begin(), cells.end(), has_best))
+    note = "The best loss is bold; for the other measures no direction is better. ";
   for (const RunData& run : runs) {
     const std::string source = run.eval_command.empty() ? run.heldout_source : run.eval_command;
     if (run.heldout_loss)
       sources += fmt::format("{}{}: {}", sources.empty() ? "" : "; ", html_escape(run.name), code(source));
   }
   return figure(to_html(table),
-                "The best loss is bold; for the other measures no direction is better. Shares are means over samples, "
-                "layers, heads and queries; density, sink ratio and released mass add up to 100\u2009%." +
+                note +
+                    "Shares are means over samples, "
+                    "layers, heads and queries; density, sink ratio and released mass add up to 100\u2009%." +
                     (sources.empty() ? "" : " Loss from " + sources + ".") + speed_note(runs));
 }
 

@@ -156,6 +156,10 @@ std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vect
 Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSource& source,
                  const AnalysisOptions& options) {
   if (options.bos && !tokenizer.bos_id()) fail("sinks", "--bos: the {} tokenizer has no BOS token", tokenizer.kind());
+  for (const char* measure : {"weights", "vectors"}) {
+    if (options.sink_samples == 0 && std::ranges::count(options.measures, measure) > 0)
+      fail("sinks", "--measures {}: expected --sink-samples of at least 1, found 0", measure);
+  }
   layer_windows(model.config());
   Heads heads = named_heads(options.maps, model.config());  // throws before any measurement
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
@@ -165,7 +169,7 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   const int64_t all = result.text_tokens + (bos ? 1 : 0);
   result.length = options.length > 0 ? options.length : std::min({kDefaultLength, model.config().max_length, all});
   result.sink_length = options.sink_length;
-  for (int64_t length : {result.length, result.sink_length}) {
+  for (int64_t length : {result.length, options.sink_samples > 0 ? result.sink_length : result.length}) {
     if (all < length || length < 2)
       fail("sinks", "{}: expected at least {} tokens for a sample, found {}", source.name, std::max<int64_t>(2, length),
            all);
@@ -176,9 +180,12 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   result.sink_samples = static_cast<int64_t>(sink_samples.size());
 
   if (options.progress) {
-    log::info("sinks: {} of {} tokens, and {} of {} tokens for Sink_1, from {} of {}; {} of {}",
-              counted(result.samples, "sample"), result.length, counted(result.sink_samples, "sample"),
-              result.sink_length, counted(result.text_tokens, "token"), source.name,
+    const std::string for_sink_1 = sink_samples.empty()
+                                       ? ""
+                                       : fmt::format(", and {} of {} tokens for Sink_1 (--sink-samples),",
+                                                     counted(result.sink_samples, "sample"), result.sink_length);
+    log::info("sinks: {} of {} tokens{} from {} of {}; {} of {}", counted(result.samples, "sample"), result.length,
+              for_sink_1, counted(result.text_tokens, "token"), source.name,
               counted(model.config().num_attention_layers(), "attention layer"),
               counted(model.config().attention.num_heads, "head"));
   }
@@ -196,10 +203,12 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
   pass_over(model, samples, options.progress ? "sinks" : "", of_samples.or_null(), applied.reads_activations(),
             [&](const auto& stats) { sums.add(stats, windows); });
   result.measures = sums.result();
-  SinkRate rate(options.threshold);
-  pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(),
-            applied.reads_activations(), [&](const auto& stats) { rate.add(stats); });
-  result.sink_1 = rate.result();
+  if (!sink_samples.empty()) {
+    SinkRate rate(options.threshold);
+    pass_over(model, sink_samples, options.progress ? "Sink_1" : "", of_sink_samples.or_null(),
+              applied.reads_activations(), [&](const auto& stats) { rate.add(stats); });
+    result.sink_1 = rate.result();
+  }
   result.further = std::make_shared<const FurtherMeasures>(further.result());
 
   if (options.maps == "auto") heads = strongest_sinks(result.measures.sink_ratio);

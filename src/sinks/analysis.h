@@ -32,6 +32,8 @@ struct AnalysisOptions {
   int64_t samples = 64;      // maximum number of samples; smaller if the text is short
   bool bos = false;          // start every sample with BOS
   int64_t sink_length = 64;  // number of tokens T per sample for Sink_1^0.3
+  // Maximum number of samples for Sink_1^0.3 and for the measures "weights" and "vectors". 0: Sink_1^0.3 is not
+  // measured.
   int64_t sink_samples = 100;
   double threshold = 0.3;
   std::string maps = "auto";  // "auto", "all", "none", a list "LAYER:HEAD,..." of 0-based indices, or a sinks.json
@@ -50,7 +52,7 @@ struct HeadMap {
 
 struct Analysis {
   Measures measures;
-  HeadMatrix sink_1;  // Sink_1^0.3 of each head
+  HeadMatrix sink_1;  // Sink_1^0.3 of each head; empty if sink_samples is 0
   int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0, text_tokens = 0;
   std::vector<HeadMap> maps;
   std::shared_ptr<const FurtherMeasures> further;  // not null in a result of analyze()

@@ -56,6 +56,7 @@ ordered_json to_json(const Analysis& s, const ModelConfig& config, const std::st
                                                            {"alive_fraction", &s.measures.alive_fraction},
                                                            {"sink_1_0.3", &s.sink_1}};
   for (const auto& [key, values] : all) {
+    if (values->empty()) continue;  // Sink_1 without samples
     out["overall"][key] = mean(*values);
     for (const auto& row : *values) out["per_layer"][key].push_back(row_mean(row));
     out["per_head"][key] = *values;
@@ -71,24 +72,27 @@ ordered_json to_json(const Analysis& s, const ModelConfig& config, const std::st
 }
 
 std::string to_table(const Analysis& s) {
-  std::string table = fmt::format("{:>7}  {:>8}  {:>10}  {:>13}  {:>14}  {:>10}\n", "layer", "density", "sink ratio",
-                                  "released mass", "alive fraction", "Sink_1^0.3");
-  const auto line = [&](const std::string& name, double density, double sink, double released, double alive,
-                        double sink_1) {
-    table += fmt::format("{:>7}  {:>7}%  {:>9}%  {:>12}%  {:>13}%  {:>9}%\n", name, percent_number(density),
-                         percent_number(sink), percent_number(released), percent_number(alive), percent_number(sink_1));
+  const bool with_sink_1 = s.sink_samples > 0;
+  std::string table = fmt::format("{:>7}  {:>8}  {:>10}  {:>13}  {:>14}{}\n", "layer", "density", "sink ratio",
+                                  "released mass", "alive fraction", with_sink_1 ? "  Sink_1^0.3" : "");
+  const auto line = [&](const std::string& name, const auto& value_of) {
+    table +=
+        fmt::format("{:>7}  {:>7}%  {:>9}%  {:>12}%  {:>13}%", name, percent_number(value_of(s.measures.density)),
+                    percent_number(value_of(s.measures.sink_ratio)), percent_number(value_of(s.measures.released_mass)),
+                    percent_number(value_of(s.measures.alive_fraction)));
+    table += with_sink_1 ? fmt::format("  {:>9}%\n", percent_number(value_of(s.sink_1))) : "\n";
   };
-  for (size_t l = 0; l < s.sink_1.size(); ++l) {
-    line(std::to_string(l), row_mean(s.measures.density[l]), row_mean(s.measures.sink_ratio[l]),
-         row_mean(s.measures.released_mass[l]), row_mean(s.measures.alive_fraction[l]), row_mean(s.sink_1[l]));
-  }
-  line("all", mean(s.measures.density), mean(s.measures.sink_ratio), mean(s.measures.released_mass),
-       mean(s.measures.alive_fraction), mean(s.sink_1));
+  for (size_t l = 0; l < s.measures.density.size(); ++l)
+    line(std::to_string(l), [l](const HeadMatrix& values) { return row_mean(values[l]); });
+  line("all", [](const HeadMatrix& values) { return mean(values); });
   table += kMeasureLegend;
-  table += fmt::format(
-      "{} of {} tokens; Sink_1^0.3: share of heads with a mean weight above 0.3 on the first key, in {} "
-      "of {} tokens\n",
-      counted(s.samples, "sample"), s.length, counted(s.sink_samples, "sample"), s.sink_length);
+  table += fmt::format("{} of {} tokens", counted(s.samples, "sample"), s.length);
+  if (with_sink_1) {
+    table +=
+        fmt::format("; Sink_1^0.3: share of heads with a mean weight above 0.3 on the first key, in {} of {} tokens",
+                    counted(s.sink_samples, "sample"), s.sink_length);
+  }
+  table += "\n";
   return table + to_table(*s.further);
 }
 

@@ -101,7 +101,8 @@ report::LearnedParameters learned_parameters(const std::filesystem::path& direct
   ModelConfig config = ModelConfig::from_directory(directory);
   result.tau_initial = config.attention.offset_init;
   const bool alibi = config.positions.kind == PositionKind::alibi, biased = config.attention.distance_bias_window > 0;
-  if ((!config.has_offset() && !biased && !alibi) || !config.attends() || family_of(config)) return result;
+  if ((!config.has_offset() && !biased && !alibi) || !config.attends()) return result;
+  if (family_of(config) && !config.converted) return result;
   const std::unique_ptr<WeightsFile> file = open_weights(directory);
   if (!has_weight(*file, "lm_head.weight")) config.tie_embeddings = true;
   const auto stored = match_weights(*file, directory, config);

@@ -32,6 +32,7 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
       most_steps_(config.steps),
       communicator_(communicator),
       device_(device),
+      resumes_(resume),
       sequences_(config.corpus, config.train_split, config.sequences),
       tokenizer_(load_tokenizer(sequences_.tokenizer_path().string())),
       kept_activations_(device) {
@@ -58,6 +59,7 @@ Trainer::Trainer(const TrainConfig& config, bool resume, Communicator& communica
   if (config_.from.empty()) {
     model_.emplace(config_.model, config_.seed);
   } else {
+    if (communicator_.is_rank0()) log::info("loading the model from {}", config_.from.string());
     model_.emplace(LanguageModel::load(config_.from, config_.model));
   }
   model_->to(device_);
@@ -190,18 +192,27 @@ TrainResult Trainer::run() {
     // No checkpoint is saved after a skipped step, because keep_last might then remove the last good checkpoint.
     if (due(config_.checkpoint_every) && !result.skipped) save_checkpoint();
   }
+  if (progress && state_.step >= config_.steps) {
+    progress->finish(progress_text(result));
+    log::info("training is complete; writing the checkpoint and the model");
+  }
   if (state_.step > saved_step_) save_checkpoint();
   wait_for_writer();
-  if (const int signal = stopping()) {
-    throw Interrupted(fmt::format("train: stopped by {} after step {} of {}; {}", stop_signal_name(signal), state_.step,
-                                  config_.steps,
-                                  state_.step > 0 ? fmt::format("the state is saved in {}; continue with --resume",
-                                                                checkpoint_folder(state_.step).string())
-                                                  : "no step was finished, so nothing was saved"),
-                      signal);
-  }
-  if (progress) progress->finish(progress_text(result));
+  if (const int signal = stopping()) throw Interrupted(stopped_message(signal), signal);
   return finish();
+}
+
+// With --resume, the message does not say how to continue: the user, or `lazy uptrain`, has resumed the run before.
+std::string Trainer::stopped_message(int signal) const {
+  const std::string what =
+      fmt::format("train: stopped by {} after step {} of {}", stop_signal_name(signal), state_.step, config_.steps);
+  if (state_.step == 0) return what + "; no step was finished, so nothing was saved";
+  const bool complete = state_.step >= config_.steps;
+  std::string text = fmt::format("{}{}; the state is saved in {}", what,
+                                 complete ? ": training is complete, but the model has not been written yet" : "",
+                                 checkpoint_folder(state_.step).string());
+  if (!resumes_) text += complete ? "; --resume writes the model" : "; continue with --resume";
+  return text;
 }
 
 TrainResult Trainer::finish() {

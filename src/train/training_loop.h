@@ -49,6 +49,7 @@ class Trainer {
   void validate();
   void write_log(const StepResult& result, LogInterval& interval, const Scalars& attention);
   TrainResult finish();
+  std::string stopped_message(int signal) const;  // the message of a run that a signal stopped
   std::string progress_text(const StepResult& result) const;
   // 5 % of the time is reserved for finishing the run
   double seconds_for_steps() const { return 0.95 * 60 * config_.minutes; }
@@ -96,6 +97,7 @@ class Trainer {
   const int64_t most_steps_;  // training.steps; keep_to_time() may reduce config_.steps
   Communicator& communicator_;
   const at::Device device_;
+  const bool resumes_;  // --resume was given
   Sequences sequences_;
   std::optional<Sequences> validation_sequences_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -57,6 +57,11 @@ def test_command_shown_on_sinks_page_reproduces_it(run, work, options):
     assert (work / "page.html").read_text() == page
 
 
+def test_sinks_page_of_one_model_does_not_mention_the_best_loss(run, work):
+    run("lazy sinks 'lazy $HOME' --text 'a text.txt' --report page.html --samples 2 --length 16")
+    assert "best loss" not in (work / "page.html").read_text().lower()
+
+
 def test_command_shown_on_report_page_reproduces_it(run, work):
     run("lazy report 'lazy $HOME' 'delta $HOME' --output 'a page.html'")
     page = (work / "a page.html").read_text()

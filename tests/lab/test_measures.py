@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from lazy_lab.intervals import student_interval
 from lazy_lab.measures import (
     bias_noise,
     effective_range,
@@ -11,6 +10,7 @@ from lazy_lab.measures import (
     inhibition_share,
     uniform_sink_ratio,
 )
+from lazy_lab.statistics import student_interval
 
 SINGLE = [[distance, distance] for distance in range(128)]
 

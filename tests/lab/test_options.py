@@ -4,6 +4,7 @@ import errno
 import json
 import math
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,15 @@ import pytest
 import tomllib
 from lazy_lab import uptrain
 from lazy_lab.errors import UserError
-from lazy_lab.options import check_corpus, check_folder, forget_training_settings, parse, parse_count
-from lazy_lab.plan import Plan, micro_batch, shard_ids, toml, training
+from lazy_lab.options import (
+    check_corpus,
+    check_folder,
+    forget_training_settings,
+    parse,
+    parse_count,
+    set_measurement_sizes,
+)
+from lazy_lab.plan import Plan, documents_with, micro_batch, shard_ids, toml, training
 
 CORPUS = {
     "tokenizer": {"bos_id": 1, "eos_id": 2},
@@ -58,6 +66,10 @@ def arguments(tmp_path):
         "dtype": "fp32",
         "gpus": 1,
         "only": [],
+        "heldout_tokens": "",
+        "limit": 0,
+        "samples": 0,
+        "dry_run": False,
     }
 
 
@@ -101,6 +113,8 @@ def test_invalid_numbers_are_rejected(text):
         ({"to": None}, "--to"),
         ({"lr": math.inf}, "--lr"),
         ({"weight_decay": None}, "--weight-decay"),
+        ({"heldout_tokens": "63"}, "--heldout-tokens"),
+        ({"heldout_tokens": "all"}, "--heldout-tokens"),
     ],
 )
 def test_wrong_arguments_are_named_in_the_error(arguments, tmp_path, change, named, monkeypatch):
@@ -206,8 +220,71 @@ def test_training_errors_are_found_before_the_measurements(arguments):
     options = parse(arguments)
     (options.output / "steps").mkdir(parents=True)
     (options.output / "steps" / "bos-ids.json").write_text('{"ids": [1]}')
+    set_measurement_sizes(options, gpu=False)
     steps = Plan(options, False, 256, CORPUS["splits"]).steps()
     assert steps[0].command[0] == "train"
+
+
+def test_measurements_are_small_on_a_cpu(arguments):
+    sizes = ("heldout_tokens", "limit", "samples", "lengths")
+
+    def found(gpu, **change):
+        options = parse(arguments | change)
+        set_measurement_sizes(options, gpu)
+        return [getattr(options, name) for name in sizes]
+
+    assert found(True, lengths=[]) == [0, 0, 64, [1024, 8192, 32768]]
+    assert found(False, lengths=[]) == [4096, 100, 8, [256, 1024]]
+    assert found(False, tokens="1M")[0] == 100_000
+    given = {"heldout_tokens": "2k", "limit": 3, "samples": 5, "lengths": ["2k"]}
+    assert found(False, **given) == found(True, **given) == [2000, 3, 5, [2048]]
+
+
+def write_shard(path, lengths):
+    """Writes a shard with documents of the given lengths, without the checksums, which lazy_lab does not read."""
+    starts = [sum(lengths[:n]) for n in range(len(lengths) + 1)]
+    size = 2 * starts[-1] + -2 * starts[-1] % 8
+    header = bytearray(128)
+    struct.pack_into("<I", header, 16, 2)
+    struct.pack_into("<QQ", header, 24, starts[-1], len(lengths))
+    struct.pack_into("<QQ", header, 72, 128, 128 + size)
+    path.write_bytes(bytes(header) + bytes(size) + struct.pack(f"<{len(starts)}Q", *starts))
+
+
+def test_documents_are_counted_until_they_have_enough_tokens(arguments, tmp_path):
+    corpus = tmp_path / "corpus"
+    (corpus / "corpus.json").write_text(json.dumps({"splits": {"validation": {"shards": ["a", "b"]}}}))
+    write_shard(corpus / "a", [5, 3])
+    write_shard(corpus / "b", [4, 1, 7])
+    found = [documents_with(corpus, "validation", tokens) for tokens in (1, 5, 6, 8, 9, 12, 13, 14, 20, 100)]
+    assert found == [1, 1, 2, 2, 3, 3, 4, 5, 5, 5]
+
+
+def test_limits_reach_the_commands_and_the_records(arguments, tmp_path):
+    write_shard(tmp_path / "corpus" / "shard", [600, 600, 800])
+    corpus = CORPUS | {"splits": CORPUS["splits"] | {"validation": {"tokens": 2000, "shards": ["shard"]}}}
+    (tmp_path / "corpus" / "corpus.json").write_text(json.dumps(corpus))
+    small = {"heldout_tokens": "640", "limit": 7, "samples": 3, "tasks": ["piqa"], "data": str(tmp_path)}
+    options = parse(arguments | small)
+    (options.output / "steps").mkdir(parents=True)
+    (options.output / "steps" / "bos-ids.json").write_text('{"ids": [1]}')
+    set_measurement_sizes(options, gpu=False)
+    steps = {step.kind: step for step in Plan(options, False, 256, corpus["splits"]).steps()}
+    expected = {
+        "heldout": ("--limit", 10),
+        "positions": ("--limit", 2),
+        "tasks": ("--limit", 7),
+        "sinks": ("--samples", 3),
+    }
+    for kind, (option, number) in expected.items():
+        command = steps[kind].command
+        assert command[command.index(option) + 1] == str(number), kind
+        assert steps[kind].inputs[option.removeprefix("--")] == number, kind
+    # If the whole split is measured, the records are the same as without the option.
+    options = parse(arguments | {"heldout_tokens": "2000"})
+    set_measurement_sizes(options, gpu=True)
+    steps = {step.kind: step for step in Plan(options, True, 256, corpus["splits"]).steps()}
+    assert "limit" not in steps["heldout"].inputs and "--limit" not in steps["positions"].command
 
 
 def test_unrelated_folders_are_not_changed(arguments, tmp_path):

@@ -57,6 +57,14 @@ def test_missing_measurements_are_omitted(tmp_path):
     assert [cells[0] for cells in table(content)] == ["held-out loss, nats per token", "held-out loss, bits per byte"]
 
 
+def test_unfinished_steps_are_named(tmp_path):
+    steps = ["train the Lazy model", "held-out loss: lazy-seed1", "benchmarks: lazy-seed1", "loss by position: lazy"]
+    for page in write(tmp_path, results() | {"unfinished": steps}):
+        assert "4 steps" in page and steps[0] in page
+    for page in write(tmp_path, results() | {"unfinished": []}):
+        assert "incomplete" not in page
+
+
 def test_equal_results_give_equal_pages(tmp_path):
     assert write(tmp_path, results()) == write(tmp_path, results())
 
@@ -66,4 +74,10 @@ def test_other_files_are_rejected(tmp_path, content):
     if content is not None:
         (tmp_path / "results.json").write_text(content)
     with pytest.raises(UserError, match="results.json"):
+        write_report(tmp_path)
+
+
+def test_folder_without_measurements_says_how_to_continue(tmp_path):
+    (tmp_path / "uptrain.json").write_text("{}")
+    with pytest.raises(UserError, match="again"):
         write_report(tmp_path)

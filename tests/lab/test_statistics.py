@@ -5,6 +5,7 @@ import math
 import pytest
 
 stats = pytest.importorskip("scipy.stats")
+pytest.importorskip("statsmodels")
 
 from lazy_lab.statistics import (  # noqa: E402
     contrasts,
@@ -102,8 +103,8 @@ def test_detectable_difference_matches_the_literature():
 
 
 def test_detectable_difference_of_two_seeds_by_the_closed_form():
-    # With two seeds, the t test finds a difference if |x1 + x2| > c |x1 - x2|. Sum and difference are independent
-    # normal values with standard deviation sqrt(2). The power is the mean of P(|difference| < |sum| / c) over the sum.
+    # With two seeds, the t test finds a difference if |x1 + x2| > c |x1 - x2|. Sum and difference are independent and
+    # normal, with standard deviation sqrt(2). The power is the mean of P(|difference| < |sum| / c) over the sum.
     critical = stats.t.ppf(0.975, 1)
     difference = detectable(1, 2)
     power = stats.norm.expect(lambda x: 2 * stats.norm.cdf(abs(x + math.sqrt(2) * difference) / critical) - 1)

@@ -112,8 +112,16 @@ def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, lazy_bi
     assert refused.returncode == 2 and "--tokens" in refused.stderr.splitlines()[-1], refused.stderr
     splits = json.loads((tmp_path / "out" / "corpus" / "corpus.json").read_text())["splits"]
     assert splits["validation"]["tokens"] > 64
+    planned = call("--tokens", "10k", "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    lines = planned.stdout.splitlines()
+    steps = [line.split(maxsplit=1)[0] for line in lines[:-1]]
+    assert steps == [str(n) for n in range(1, len(lines))] and str(len(steps)) in lines[-1]
+    assert "finished" in lines[0] and "about" in lines[-2], planned.stdout
+    assert not (tmp_path / "out" / "runs").exists() and not (tmp_path / "out" / "converted").exists()
     corrected = call("--tokens", "10k", "--only", "report")
     assert corrected.returncode == 0, corrected.stderr
+    assert len(json.loads((tmp_path / "out" / "results.json").read_text())["unfinished"]) == len(steps) - 3
 
 
 def test_lazy_model_is_rejected_before_files_are_written(root, lazy_binary, tmp_path):

@@ -53,8 +53,8 @@ TEST(SafetensorsFormat, TruncationAtAnyByte_IsRejected) {
     EXPECT_THAT(message(whole.substr(0, n)), Names({"m.safetensors"})) << n;
   }
   EXPECT_THAT(message(whole.substr(0, whole.size() - 1)),
-              IsMessage("safetensors: m.safetensors: tensor 'b': data_offsets: expected begin <= end <= 25 (bytes of "
-                        "data in the file), found [24, 26]"));
+              IsMessage("safetensors: m.safetensors: the file is truncated or damaged: expected 26 bytes of tensor "
+                        "data, found 25"));
   EXPECT_EQ(message(whole), "");
   EXPECT_THAT(message(whole + "x"), Names({"m.safetensors", 26, 27}));
 }
@@ -118,10 +118,7 @@ TEST(SafetensorsFormat, HostileHeaders_AreRejected) {
        {"'a'", "data_offsets", "8", "F32", "[2]", "4"}},
       {"one offset", R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0]}})", 1, {"'a'", "data_offsets", "[0]"}},
       {"backwards", R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[1,0]}})", 1, {"'a'", "data_offsets", "[1, 0]"}},
-      {"beyond the file",
-       R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})",
-       4,
-       {"'a'", "data_offsets", "4", "[0, 9]"}},
+      {"beyond the file", R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 4, {"truncated", "9 bytes", "4"}},
       {"overlap",
        R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
        3,

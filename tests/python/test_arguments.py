@@ -76,6 +76,29 @@ def test_settings_of_the_other_functions_are_named(name, argument, value, kind):
     expect(TypeError, name, {argument: value}, argument, kind, type(value).__name__)
 
 
+@pytest.mark.parametrize("name", ["attention", "decode"])
+def test_arguments_of_other_attention_functions_are_refused_with_advice(name):
+    for argument, instead in (("is_causal", "causal="), ("attn_mask", "window="), ("softmax_scale", "scale=")):
+        expect(TypeError, name, {argument: True}, argument, instead)
+    expect(TypeError, name, dict(causl=True), "causl", "causal")
+
+
+@pytest.mark.parametrize("argument", ["q", "tau"])
+def test_arrays_are_named_by_their_shape(argument):
+    array = pytest.importorskip("numpy").zeros((2, 3))
+    function, arguments = CALLS["attention"]
+    with pytest.raises(TypeError, match=naming(argument, "ndarray", "(2, 3)")) as error:
+        function(**arguments | {argument: array})
+    assert "0." not in str(error.value)
+
+
+def test_layouts_with_and_without_packed_documents_are_distinguished():
+    expect(RuntimeError, "attention", dict(q=Q[0], k=Q[0], v=Q[0]), "q", "[8, 4, 16]", "cu_seqlens_q")
+    ends = torch.tensor([0, 8], dtype=torch.int32)
+    packed = dict(cu_seqlens_q=ends, cu_seqlens_k=ends)
+    expect(RuntimeError, "attention", packed, "q", "(tokens, heads, head_dim)", "cu_seqlens_q", "[1, 8, 4, 16]")
+
+
 def test_unknown_arguments_of_rope_are_named():
     expect(TypeError, "rope", dict(low_freq_factor=2.0), "low_freq_factor", "low_frequency")
 

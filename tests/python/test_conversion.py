@@ -283,7 +283,8 @@ def test_lazy_convert_and_make_lazy_write_the_same_folder(lazy_binary, family, c
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "lazy")
     assert same_bits(found, hf.make_lazy(model, 8)) and type(found) is type(model)
     assert torch.equal(logits(found), logits(model))
-    for key in ("normalizer", "offset", "offset_trainable", "offset_init", "distance_bias_window"):
+    keys = ("normalizer", "offset", "offset_trainable", "offset_init", "distance_bias_window", "distance_bias_init_std")
+    for key in keys:
         assert getattr(found.config, key) == getattr(model.config, key), key
 
 
@@ -301,6 +302,11 @@ def test_lazy_eval_generate_and_sinks_read_the_folder(lazy_binary, name, tmp_pat
         done = subprocess.run([lazy_binary, *arguments], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    taus = torch.cat([layer.self_attn.lazy_tau.detach() for layer in model.model.layers])
+    stored = json.loads(lazy("info", "saved", "--json"))["tau"]
+    for key in ("mean", "min", "max"):
+        assert stored[key] == pytest.approx(getattr(taus, key)().item(), abs=1e-6)
 
     found = json.loads(lazy("eval", "saved", "--text", "text.txt", "--json"))["results"]["heldout"]["loss,none"]
     with torch.no_grad():
@@ -488,9 +494,8 @@ def test_wrapped_models_are_not_reported_as_another_family():
 )
 def test_wrong_arguments_leave_the_model_unchanged(error, changes):
     (name,) = changes
-    in_configuration = {"tau": "offset_init", "distance_bias_std": "distance_bias_init_std"}
     model = llama()
-    with pytest.raises(error, match=naming(name if error is TypeError else in_configuration.get(name, name))):
+    with pytest.raises(error, match=naming(name)):
         hf.make_lazy(model, **changes)
     assert type(model) is LlamaForCausalLM and not any("lazy" in n for n, _ in model.named_parameters())
 
@@ -521,8 +526,11 @@ def test_a_second_call_does_not_reset_parameters():
     assert hf.make_lazy(model, distance_bias_window=8, tau=-0.7, distance_bias_std=0.5) is model
     with pytest.raises(ValueError, match=naming("make_lazy", "distance_bias_window", 8, 16, "reset=True")):
         hf.make_lazy(model, distance_bias_window=16, tau=-0.7, distance_bias_std=0.5)
-    with pytest.raises(ValueError, match=naming("make_lazy", "offset_init", "-0.7", "0.0", "reset=True")):
+    with pytest.raises(
+        ValueError, match=naming("make_lazy", "tau", "-0.7", "0.0 (the default)", "reset=True")
+    ) as error:
         hf.make_lazy(model, distance_bias_window=8, distance_bias_std=0.5)
+    assert "distance_bias" not in str(error.value)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     hf.make_lazy(model, distance_bias_window=0, tau=-1.0, reset=True)
     attention = model.model.layers[0].self_attn

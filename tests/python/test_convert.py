@@ -212,7 +212,9 @@ def test_other_files_and_architectures_are_rejected(lazy_binary, tmp_path):
         (tmp_path / "cut.gguf").write_bytes(whole[:size])
         words = convert(lazy_binary, tmp_path / "cut.gguf", tmp_path / "folder").stderr.replace(",", " ").split()
         numbers = [int(word) for word in words if word.isdigit()]
-        assert numbers[-1] == size and size < numbers[-2] <= len(whole), words
+        assert numbers[-1] == size, words
+        if size > 100:  # the table of the tensors is complete: the error has the size of the whole file
+            assert len(whole) - 32 < numbers[-2] <= len(whole), words  # tensors are aligned to 32 bytes
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder", LAZY_PYTHON="/nowhere/python")
     assert run.returncode == 2 and "Python" in run.stderr
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []

@@ -65,7 +65,10 @@ def test_program_for_a_pretrained_checkpoint_runs(tmp_path):
     source, count = re.subn(r'^FOLDER = ".*"$', 'FOLDER = "model"', program("FOLDER ="), flags=re.M)
     assert count == 1
     (tmp_path / "program.py").write_text(source)
-    assert "The capital of France is" in run(["program.py"], tmp_path)
+    out = run(["program.py"], tmp_path)
+    assert "The capital of France is" in out
+    before, converted, *_ = losses = [float(x) for x in re.findall(r"held-out loss ([0-9.]+)", out)]
+    assert len(losses) == 4 and abs(converted - before) < 2e-3, out  # tau = 0 is softmax
 
 
 def test_program_for_fsdp_runs(tmp_path):

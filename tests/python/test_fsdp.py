@@ -284,6 +284,10 @@ def test_shard_heads_errors_name_the_cause(monkeypatch):
         hf.shard_heads(nn.Linear(2, 2))
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):
         hf.shard_heads(lazy(), mp_policy=MixedPrecisionPolicy())
+    twice = llama()
+    separate(twice.model.layers[0].self_attn, PARAMETERS)  # as the first call does, without a process group
+    with pytest.raises(ValueError, match=naming("shard_heads", "earlier call", "self_attn")):
+        hf.shard_heads(twice)
     rounded = lazy().to(torch.bfloat16)
     for parameter in rounded.parameters():  # .to() leaves some of them in fp32
         parameter.data = parameter.data.bfloat16()

@@ -262,6 +262,8 @@ def test_trains():
         (dict(num_heads=4, head_dim=7), ("head_dim", 7)),
         (dict(num_heads=4, distance_bias_window=-1), ("distance_bias_window", 0, -1)),
         (dict(num_heads=4, head_dim=0), ("head_dim", 1, 0)),
+        (dict(num_heads=0), ("num_heads", 1, 0)),
+        (dict(num_heads=4, num_kv_heads=0), ("num_kv_heads", 1, 0)),
         (dict(num_heads=4, tau=float("nan")), ("tau", "nan")),
         (dict(num_heads=4, sink=float("inf")), ("sink", "inf")),
         (dict(num_heads=4, distance_bias_std=-1.0), ("distance_bias_std", -1.0)),
@@ -322,6 +324,10 @@ def test_invalid_calls_raise_errors():
     layer = make()
     with pytest.raises(ValueError, match=naming("LazyAttention", "x", "batch", "length", "hidden_size", "(3, 32)")):
         layer(torch.zeros(3, 32))
+    with pytest.raises(ValueError, match=naming("cu_seqlens=")):
+        layer(torch.zeros(3, 32))
+    with pytest.raises(ValueError, match=naming("x", "(tokens, hidden_size)", "cu_seqlens", "(1, 3, 32)")):
+        layer(torch.zeros(1, 3, 32), cu_seqlens=torch.tensor([0, 3]))
     for x in (torch.zeros(1, 3, 16), [1.0]):
         with pytest.raises(ValueError, match=naming("LazyAttention", "x", "hidden_size", 32)):
             layer(x)

@@ -324,14 +324,21 @@ def test_library_is_searched_in_the_documented_order(tmp_path, monkeypatch):
     for folder in (package, tree / "src" / "ops", tree / "build" / "python"):
         folder.mkdir(parents=True)
     monkeypatch.setattr(_library, "__file__", str(package / "_library.py"))
-    named, beside, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / "python" / _library.NAME
-    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(named))
+    named, packaged, built = tmp_path / "named.so", package / _library.NAME, tree / "build" / "python" / _library.NAME
+    monkeypatch.delenv("LAZY_OPS_LIBRARY", raising=False)
     with pytest.raises(FileNotFoundError) as error:
         _library.find()
-    assert all(str(place) in str(error.value) for place in (named, beside, built))
-    for place in (built, named, beside):  # in ascending priority
+    assert all(str(place) in str(error.value) for place in (packaged, built))
+    for place in (built, packaged):  # in ascending priority
         place.touch()
         assert _library.find() == place
+    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(named))
+    with pytest.raises(FileNotFoundError, match=naming("LAZY_OPS_LIBRARY", named)):
+        _library.find()
+    named.touch()
+    assert _library.find() == named
+    monkeypatch.setenv("LAZY_OPS_LIBRARY", "")
+    assert _library.find() == packaged
 
 
 def test_version_matches_the_project():

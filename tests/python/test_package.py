@@ -56,14 +56,29 @@ except RuntimeError as error:
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [None, "no library"])
-def test_cpu_operators_work_without_the_cuda_library(content, tmp_path):
-    shutil.copytree(PACKAGE, tmp_path / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    shutil.copy(lazy_attention.LIBRARY, tmp_path / "lazy_attention")
+def copy_installed_package(folder: Path) -> None:
+    """Copies the package to `folder` in the layout of the wheel, which contains the operator library. The CUDA library
+    is not copied."""
+    shutil.copytree(PACKAGE, folder / "lazy_attention", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    shutil.copy(lazy_attention.LIBRARY, folder / "lazy_attention" / _library.NAME)
     brought = PACKAGE.with_name("lazy_attention.libs")  # third-party libraries in the wheel
     if brought.is_dir():
-        shutil.copytree(brought, tmp_path / brought.name)
+        shutil.copytree(brought, folder / brought.name)
+
+
+@pytest.mark.slow
+def test_variable_has_priority_over_the_library_of_an_installed_package(tmp_path, monkeypatch):
+    copy_installed_package(tmp_path)
+    other = Path(shutil.copy(lazy_attention.LIBRARY, tmp_path / "other.so"))
+    monkeypatch.setenv("LAZY_OPS_LIBRARY", str(other))
+    assert python("import lazy_attention; print(lazy_attention.LIBRARY)", tmp_path) == f"{other}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("content", [None, "no library"])
+def test_cpu_operators_work_without_the_cuda_library(content, tmp_path, monkeypatch):
+    copy_installed_package(tmp_path)
+    monkeypatch.delenv("LAZY_OPS_LIBRARY", raising=False)
     library = tmp_path / "lazy_attention" / _library.CUDA_NAME
     if content:
         library.write_text(content)
@@ -86,5 +101,5 @@ def test_failed_import_of_pytorch_gives_a_one_line_error(tmp_path, in_tree):
     assert done.returncode == 1
     message = done.stderr.splitlines()[-1]
     assert message.startswith("ImportError: lazy_attention: ") and "typing_extension_that_is_missing" in message
-    assert ("`make python`" in message) == in_tree
+    assert ("`make python`" in message and ".venv/bin/python" in message) == in_tree
     assert "During handling" not in done.stderr

@@ -206,6 +206,11 @@ TEST(Chat, BrokenTemplate_IsAServerError) {
   EXPECT_EQ(reply.status, 500);  // the client cannot fix this
   EXPECT_EQ(reply.json()["error"]["code"], "chat_template_error");
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
+  const Reply health = Client(http.port()).get("/health");  // completions still work
+  EXPECT_EQ(health.status, 200);
+  EXPECT_EQ(health.json(), (Json{{"status", "ok"}, {"chat_unavailable", {{model.id, model.chat_problem}}}}));
+  EXPECT_THAT(Client(http.port()).get("/metrics").body,
+              ::testing::HasSubstr("\nlazy_chat_template_unusable{model=\"" + model.id + "\"} 1\n"));
 }
 
 TEST(Chat, CompletionAndStream_HaveOpenAiFormat) {

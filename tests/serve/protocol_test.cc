@@ -257,7 +257,8 @@ TEST(Metrics, Metrics_HavePrometheusFormat) {
        {"lazy_http_requests_total{endpoint=\"/v1/completions\",status=\"200\"} 1\n",
         "lazy_http_requests_total{endpoint=\"/v1/completions\",status=\"400\"} 1\n",
         "lazy_http_requests_total{endpoint=\"other\",status=\"404\"} 1\n",
-        "lazy_generated_tokens_total{model=\"tiny\"} 3\n", "lazy_time_to_first_token_seconds_count{model=\"tiny\"} 1\n",
+        "lazy_chat_template_unusable{model=\"tiny\"} 0\n", "lazy_generated_tokens_total{model=\"tiny\"} 3\n",
+        "lazy_time_to_first_token_seconds_count{model=\"tiny\"} 1\n",
         "lazy_time_between_tokens_seconds_count{model=\"tiny\"} 2\n",
         "lazy_time_between_tokens_seconds_bucket{model=\"tiny\",le=\"+Inf\"} 2\n",
         "lazy_cache_pages{model=\"tiny\"} 10\n", "lazy_requests_waiting{model=\"tiny\"} 0\n"}) {

@@ -258,6 +258,21 @@ TEST(CompletionRequest, UnsupportedFields_AreRefusedUnlessTheyRequestTheDefault)
   }
 }
 
+// Clients send the tools again with a conversation whose next answer must be a text.
+TEST(ChatRequest, ToolsAreIgnored_IfNoneMayBeCalled) {
+  for (const auto& [tools, choice] : {std::pair{"tools", "tool_choice"}, {"functions", "function_call"}}) {
+    json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {tools, {{{"type", "function"}}}}};
+    std::vector<std::string> unknown;
+    EXPECT_THROW(parse_chat_body(body, unknown), ApiError) << tools;
+    body[choice] = "auto";
+    EXPECT_THROW(parse_chat_body(body, unknown), ApiError) << tools;
+    body[choice] = "none";
+    const ChatRequest request = parse_chat_body(body, unknown);
+    EXPECT_TRUE(unknown.empty());
+    EXPECT_FALSE(request.variables.contains(tools));
+  }
+}
+
 // The table of docs/guides/serve.md contains every unsupported field and says how the server treats it.
 TEST(CompletionRequest, UnsupportedFields_AreDocumented) {
   const std::string page = read_file(LAZY_SOURCE_DIR "/docs/guides/serve.md");

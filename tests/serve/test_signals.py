@@ -197,6 +197,22 @@ def test_start_message_names_precision_and_cache(lazy_binary, model_folder, tmp_
     assert "--max-model-len 999" in warning and "32" in warning
 
 
+def test_cache_is_compared_with_the_memory_and_the_context(lazy_binary, model_folder, tmp_path):
+    for options, names in (
+        (["--cache-gib", "500000"], ["--cache-gib", "memory", "488.3 TiB"]),
+        (["--weights", "int4"], ["--weights", "int4", "int8"]),
+        (["--quantize", "w3"], ["--quantize", "w3"]),
+    ):
+        command = [lazy_binary, "serve", model_folder, "--port", "0", "--device", "cpu", *options]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2
+        assert all(name in done.stderr for name in names), done.stderr
+        assert "loading" not in done.stderr, done.stderr
+    text, _ = messages_of(lazy_binary, model_folder, tmp_path / "log", "--cache-gib", "0.001")
+    [warning] = [line for line in text.splitlines() if "warning" in line and "--cache-gib" in line]
+    assert "65536" in warning and "max_model_len" in warning, warning
+
+
 def test_context_of_learned_positions_cannot_be_exceeded(lazy_binary, model_folder, tmp_path):
     transformers = pytest.importorskip("transformers")
     vocabulary = json.loads((Path(model_folder) / "config.json").read_text())["vocab_size"]

@@ -77,6 +77,12 @@ TEST(Analysis, Analysis_WritesJsonThatTheReportReads) {
   const auto& row = result.measures.sink_ratio[2];
   EXPECT_EQ(report.maps[2].head, std::max_element(row.begin(), row.end()) - row.begin());
   EXPECT_THAT(to_table(result), Names({result.samples, result.length, result.sink_samples}));
+  options.sink_samples = 0;
+  const Analysis without = analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
+  EXPECT_EQ(without.measures.density, result.measures.density);
+  const auto read = report::parse_sinks(to_json(without, model.config(), "model", "t", options, "c"), "sinks.json");
+  EXPECT_EQ(read.overall.sink_1, std::nullopt);
+  EXPECT_EQ(read.density, result.measures.density);
   EXPECT_EQ(json["per_layer"]["density"].size(), 3u);
 }
 

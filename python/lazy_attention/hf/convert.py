@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import copy
+import inspect
 
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from ..arguments import expect_types
 from ..per_head import CHILD
-from .families import FAMILIES, LazyFamilyModel, attention_layers, lazy_config_class, lazy_model_class
+from .families import (
+    FAMILIES,
+    LazyFamilyModel,
+    attention_layers,
+    check_lazy_keys,
+    lazy_config_class,
+    lazy_model_class,
+)
 from .pretrained import LazyPreTrained, expect_no_weights
+
+# Arguments of make_lazy whose name differs from the key in the configuration, by this key.
+_ARGUMENT_OF = {
+    "offset_init": "tau",
+    "offset_trainable": "tau_trainable",
+    "distance_bias_init_std": "distance_bias_std",
+}
 
 
 def make_lazy(
@@ -73,10 +88,10 @@ def make_lazy(
         distance_bias_window=distance_bias_window,
         distance_bias_init_std=float(distance_bias_std),
     )
+    check_lazy_keys(settings, _ARGUMENT_OF)
     if converted and not reset:
-        before = {name: getattr(model.config, name) for name in settings}
-        changed = [f"{name} {before[name]!r} to {value!r}" for name, value in settings.items() if before[name] != value]
-        if changed:
+        changed = [_change(key, getattr(model.config, key), value) for key, value in settings.items()]
+        if changed := [change for change in changed if change]:
             raise ValueError(
                 f"make_lazy: the model is converted already, and this call would change {', '.join(changed)}: pass "
                 "reset=True to discard its tau and distance bias"
@@ -99,7 +114,6 @@ def make_lazy(
         config.__class__ = lazy_config_class(type(old))
     for name, value in settings.items():
         setattr(config, name, value)
-    config.validate_lazy_keys()
     config._attn_implementation = "lazy"
     for module in model.modules():
         if getattr(module, "config", None) is old:
@@ -110,6 +124,16 @@ def make_lazy(
         model.name_or_path = config.name_or_path = ""
     model.add_lazy_parameters()
     return model
+
+
+def _change(key: str, before, value) -> str:
+    """Describes the change of a configuration key by a second call. Empty if the value does not change."""
+    if before == value:
+        return ""
+    argument = _ARGUMENT_OF.get(key, key)
+    default = inspect.signature(make_lazy).parameters.get(argument)
+    is_default = default is not None and default.default == value
+    return f"{argument} {before!r} to {value!r}" + (" (the default)" if is_default else "")
 
 
 def _reason(model) -> str:

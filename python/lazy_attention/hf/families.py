@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -83,21 +84,27 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
         distance_bias_init_std: float | int = 0.0
 
         def validate_lazy_keys(self):
-            if self.normalizer != "elastic":
-                raise ValueError(f'normalizer: expected "elastic", found "{self.normalizer}"')
-            if self.offset not in ("per_visible", "constant"):
-                raise ValueError(f'offset: expected "per_visible" or "constant", found "{self.offset}"')
-            window, std = self.distance_bias_window, self.distance_bias_init_std
-            if type(window) is not int or window < 0:
-                raise ValueError(f"distance_bias_window: expected a whole number of at least 0, found {window!r}")
-            for name in ("offset_init", "distance_bias_init_std"):
-                value = getattr(self, name)
-                if type(value) not in (int, float) or not math.isfinite(value):
-                    raise ValueError(f"{name}: expected a finite number, found {value!r}")
-            if std < 0:
-                raise ValueError(f"distance_bias_init_std: expected at least 0, found {std}")
+            check_lazy_keys(vars(self))
 
     return _published(Config, f"Lazy{base.__name__}")
+
+
+def check_lazy_keys(values: Mapping, argument_of: Mapping[str, str] | None = None) -> None:
+    """Raises ValueError if a key of `lazy_config_class` has an invalid value in `values`. The message has the name that
+    `argument_of` maps the key to, if it contains the key."""
+    names = argument_of or {}
+
+    def expect(valid: bool, key: str, expected: str) -> None:
+        if not valid:
+            raise ValueError(f"{names.get(key, key)}: expected {expected}, found {values[key]!r}")
+
+    expect(values["normalizer"] == "elastic", "normalizer", '"elastic"')
+    expect(values["offset"] in ("per_visible", "constant"), "offset", '"per_visible" or "constant"')
+    window = values["distance_bias_window"]
+    expect(type(window) is int and window >= 0, "distance_bias_window", "a whole number of at least 0")
+    for key in ("offset_init", "distance_bias_init_std"):
+        expect(type(values[key]) in (int, float) and math.isfinite(values[key]), key, "a finite number")
+    expect(values["distance_bias_init_std"] >= 0, "distance_bias_init_std", "at least 0")
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from ..layer import LazyAttention
-from ..per_head import CHILD, separate
+from ..per_head import CHILD, PerHead, separate
 from .attention import LAZY_PARAMETERS
 
 
@@ -18,8 +18,9 @@ def shard_heads(model: nn.Module, mesh=None, **options) -> nn.Module:
 
     Call it before ``fully_shard`` is applied to the model or its layers. Without it, FSDP2 either casts tau and the
     bias to ``MixedPrecisionPolicy.param_dtype``, or refuses a unit that mixes bf16 and fp32 parameters. The parameters
-    of a layer move into a child module; the keys of ``state_dict`` do not change, so that checkpoints
-    are the same with and without FSDP2.
+    of a layer move into the child module ``_checkpoint_wrapped_module``, whose name appears in ``named_parameters()``.
+    The keys of ``state_dict`` do not change, so that checkpoints are the same with and without FSDP2:
+    torch.distributed.checkpoint removes only this name from the names of parameters.
 
     Args:
         model: a `LazyForCausalLM`, a model converted by `make_lazy`, or any module with `LazyAttention` layers.
@@ -42,8 +43,10 @@ def shard_heads(model: nn.Module, mesh=None, **options) -> nn.Module:
         raise ValueError(f"shard_heads: expected no {' and no '.join(sorted(fixed))}: shard_heads sets the value")
     layers = [(name, layer, _names(layer)) for name, layer in model.named_modules()]
     for where, layer, names in layers:
-        if CHILD in layer._modules and (names or isinstance(layer, LazyAttention)):
-            raise ValueError(f"shard_heads: expected a model without per-head FSDP units, but {where} has one")
+        if isinstance(layer._modules.get(CHILD), PerHead):
+            raise ValueError(
+                f"shard_heads: expected one call, but an earlier call has sharded the per-head parameters of {where}"
+            )
         for name in names:
             parameter = layer._parameters[name]
             if isinstance(parameter, DTensor):

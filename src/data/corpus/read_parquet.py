@@ -9,7 +9,6 @@ text. Exit codes: 0 success; 3 Python lacks pyarrow; 2 any other error, with one
 
 import json
 import os
-import signal
 import struct
 import sys
 from json.encoder import encode_basestring  # implemented in C; json.dumps would create an encoder for every row
@@ -95,8 +94,6 @@ def main(path, column, status):
         out.flush()
 
 
-# Ignored, because the reading process terminates this process when it stops.
-signal.signal(signal.SIGINT, signal.SIG_IGN)
 try:
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -256,9 +256,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& source) {
            "docs/guides/models.md shows a command that lists its words",
            (path / name).string());
     }
-    fail("tokenizer",
-         "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder",
-         source);
+    fail(
+        "tokenizer",
+        "{}: expected tokenizer.model, tokenizer.json, or vocab.json and merges.txt, or vocab.txt in this folder: copy "
+        "these files from the folder of the original model, or save them with "
+        "AutoTokenizer.from_pretrained(ORIGINAL).save_pretrained(FOLDER)",
+        source);
   }
   if (path.extension() == ".json") return from_json(TokenizerJson(path));
   if (path.extension() == ".model") return load_sentencepiece(read_file(path), source);

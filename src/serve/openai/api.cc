@@ -413,14 +413,21 @@ HttpResponse Api::tokenizer_info(const HttpRequest& request) {
 
 HttpResponse Api::health(const HttpRequest&) {
   if (draining_) return {.status = 503, .body = R"({"status":"shutting down"})"};
-  return {.body = R"({"status":"ok"})"};
+  Json body{{"status", "ok"}};
+  for (const Model& model : models_) {
+    if (!model->chat_problem.empty()) body["chat_unavailable"][model->id] = model->chat_problem;
+  }
+  return json_response(body);
 }
 
 HttpResponse Api::version(const HttpRequest&) { return json_response({{"version", LAZY_VERSION}}); }
 
 HttpResponse Api::metrics_text(const HttpRequest&) {
   std::vector<ModelSnapshot> models;
-  for (const Model& model : models_) models.push_back({model->id, model->engine->metrics(), model->metrics.get()});
+  for (const Model& model : models_) {
+    models.push_back({model->id, model->engine->metrics(), model->metrics.get(), !model->chat_problem.empty()});
+  }
+
   return {.body = prometheus_text(*metrics_, http_counters_ ? http_counters_() : HttpCounters{}, models),
           .content_type = "text/plain; version=0.0.4; charset=utf-8"};
 }

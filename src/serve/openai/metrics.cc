@@ -85,6 +85,13 @@ std::string prometheus_text(const ServerMetrics& server, const HttpCounters& htt
   write("lazy_cache_pages_free", "gauge", "Free pages of the KV cache.", [](const M& m) { return m.free_pages; });
   write("lazy_cache_pages_shared", "gauge", "Unused pages that are retained for later prompts.",
         [](const M& m) { return m.shared_pages; });
+  out +=
+      "# HELP lazy_chat_template_unusable 1 if chats fail because the chat template cannot be used.\n"
+      "# TYPE lazy_chat_template_unusable gauge\n";
+  for (const ModelSnapshot& model : models) {
+    fmt::format_to(std::back_inserter(out), "lazy_chat_template_unusable{{{}}} {}\n", model_label(model.model),
+                   model.unusable_chat_template ? 1 : 0);
+  }
   const auto histogram = [&](const char* name, const char* help, Histogram ModelMetrics::*member) {
     fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} histogram\n", name, help, name);
     for (const ModelSnapshot& model : models) (model.latencies->*member).write(out, name, model_label(model.model));

@@ -49,6 +49,7 @@ struct ModelSnapshot {
   std::string model;
   EngineMetrics engine;
   const ModelMetrics* latencies;
+  bool unusable_chat_template;
 };
 std::string prometheus_text(const ServerMetrics& server, const HttpCounters& http,
                             const std::vector<ModelSnapshot>& models);

@@ -16,9 +16,18 @@ constexpr int kCompletions = static_cast<int>(Endpoint::completions), kChat = st
 constexpr int kBoth = kCompletions | kChat;
 constexpr std::string_view kAny = "";  // the field is ignored
 
+constexpr std::string_view kNoToolCalls = "this server does not generate tool calls";
 constexpr std::string_view kUseMaxTokens = "use max_tokens", kUseLogprobs = "use logprobs";
 constexpr std::string_view kUseChat = "use /v1/chat/completions", kUseRepetition = "use repetition_penalty";
 constexpr std::string_view kUseEcho = "use echo with logprobs in /v1/completions";
+
+// Returns whether the field describes tools, and the field that selects between them has the value "none". Clients send
+// the tools again with each message of a conversation, also if the answer must be a text.
+bool is_disabled_by_choice(Fields& fields, std::string_view name) {
+  const char* selection = name == "tools" ? "tool_choice" : name == "functions" ? "function_call" : nullptr;
+  const json* value = selection ? fields.find(selection) : nullptr;
+  return value && *value == "none";
+}
 
 }  // namespace
 
@@ -26,10 +35,10 @@ constexpr std::string_view kUseEcho = "use echo with logprobs in /v1/completions
 const std::vector<UnsupportedField>& unsupported_fields() {
   static const std::vector<UnsupportedField> all = {
       // Tool calls
-      {"tools", kBoth, "[[]]"},
-      {"functions", kBoth, "[[]]"},
-      {"tool_choice", kBoth, R"(["none", "auto"])"},
-      {"function_call", kBoth, R"(["none", "auto"])"},
+      {"tools", kBoth, "[[]]", kNoToolCalls},
+      {"functions", kBoth, "[[]]", kNoToolCalls},
+      {"tool_choice", kBoth, R"(["none", "auto"])", kNoToolCalls},
+      {"function_call", kBoth, R"(["none", "auto"])", kNoToolCalls},
       {"parallel_tool_calls", kBoth, kAny},
       // Structured output
       {"response_format", kBoth, R"([{"type": "text"}])"},
@@ -152,11 +161,13 @@ void refuse_unsupported_fields(Fields& fields, Endpoint endpoint) {
     const json* value = fields.find(name);
     if (!value || field.accepted == kAny) continue;
     const json accepted = json::parse(field.accepted);
-    if (std::ranges::find(accepted, *value) != accepted.end()) continue;
-    std::vector<std::string> texts;
-    for (const json& each : accepted) texts.push_back(each.dump());
-    refuse_field(name, fmt::format("{} is not supported{}{}{}", name,
-                                   texts.empty() ? "" : fmt::format(" (accepted: {})", fmt::join(texts, ", ")),
+    if (std::ranges::find(accepted, *value) != accepted.end() || is_disabled_by_choice(fields, name)) continue;
+    std::vector<std::string> texts;  // without empty values, which are equivalent to no field
+    for (const json& each : accepted) {
+      if (!each.empty() && each != "") texts.push_back(each.dump());
+    }
+    refuse_field(name, fmt::format("{} is not supported: leave the field out{}{}{}", name,
+                                   texts.empty() ? "" : fmt::format(" or send {}", fmt::join(texts, " or ")),
                                    field.advice.empty() ? "" : "; ", field.advice));
   }
 }

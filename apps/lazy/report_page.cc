@@ -1,0 +1,76 @@
+#include "report_page.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/python_child.h"
+#include "start_lab.h"
+
+namespace lazy::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string report_arguments(const std::vector<std::string>& inputs, const std::string& output,
+                             const std::string& line) {
+  const fs::path program = fs::read_symlink("/proc/self/exe");
+  // The package folder in an installation, and in a source tree that contains the build folder.
+  const std::vector<std::string> folders{(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
+                                         (program.parent_path().parent_path() / "python").string()};
+  return nlohmann::ordered_json{{"command", "report"},
+                                {"module", "run_report"},
+                                {"package_folders", folders},
+                                {"directory", fs::current_path().string()},
+                                {"inputs", inputs},
+                                {"output", output},
+                                {"line", line},
+                                {"version", LAZY_VERSION}}
+      .dump();
+}
+
+[[noreturn]] void cannot_start(const char* operation, int error) {
+  fail(operation, "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
+       std::strerror(error));
+}
+
+}  // namespace
+
+void start_report(const std::vector<std::string>& inputs, const std::string& output, const std::string& line) {
+  cannot_start("report", exec_python(kStartLab, {report_arguments(inputs, output, line)}));
+}
+
+void write_result_page(const char* operation, const std::string& json, const std::string& output,
+                       const std::string& line) {
+  // The child inherits this file, which has no name and is removed when both processes have closed it.
+  const int file = ::memfd_create("results.json", 0);
+  if (file < 0) fail_run(operation, "{}: cannot create a file in memory: {}", output, std::strerror(errno));
+  const std::string path = fmt::format("/proc/self/fd/{}", file);
+  std::ofstream(path, std::ios::binary) << json;
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  // Standard output is reserved for the results.
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  int status = 0;
+  const int error = spawn_python(child, kStartLab, {report_arguments({path}, output, line)}, actions);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(file);
+  if (error != 0) cannot_start(operation, error);
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    fail_run(operation, "the page {} was not written; `lazy report FILE.json` writes it from a file of results",
+             output);
+}
+
+}  // namespace lazy::cli

@@ -1,0 +1,85 @@
+"""The title of the run report and the paragraph below it, computed from the runs as plain text."""
+
+import math
+
+from .text import fixed, grouped, percent
+
+# The most comparable measure that every run has. Bits per byte come first: they do not depend on the tokenizer.
+QUALITIES = (("bits_per_byte", "bits per byte", 3), ("loss", "nats per token", 3), ("word_perplexity", "perplexity", 1))
+EARLY_TOKENS = 200e6
+HEAD_START = (
+    "An early lead can be a head start that shrinks with more training tokens: docs/results/README.md shows the "
+    "difference over a longer training."
+)
+NAMES = {"lazy": "Lazy Attention", "softmax": "Softmax"}
+
+
+def budget(runs):
+    low, high = (bound(run.values.get("tokens", 0) for run in runs) for bound in (min, max))
+    if not low:
+        return ""
+    if high - low < 0.005 * high:
+        return f"After {grouped(high)} training tokens{' each' if len(runs) > 1 else ''}"
+    return f"After {grouped(low)} to {grouped(high)} training tokens (the runs differ)"
+
+
+def weights(run):
+    values = run.values
+    text = f"{NAMES.get(run.kind, run.name)} puts {percent(values['sink_ratio'])} % of its weight on the first token"
+    if abs(values["released_mass"]) > 5e-4:
+        text += f", releases {percent(values['released_mass'])} %"
+    if values["alive_fraction"] < 0.9995:
+        text += (
+            f" and gives a nonzero weight to {percent(values['alive_fraction'])} % of the visible (query, key) pairs"
+        )
+    return f"{text}."
+
+
+def uniform_weights(runs):
+    """Compares with the sink ratio of uniform attention; empty if softmax runs were measured at different lengths."""
+    settings = {(run.sinks["length"], run.sinks["bos"]) for run in runs if run.sinks and run.kind == "softmax"}
+    if len(settings) != 1:
+        return ""
+    length, bos = settings.pop()
+    share = sum(1 / i for i in range(1, length + 1)) / length
+    began = "every sample began with BOS" if bos else "samples did not begin with BOS"
+    return f"Softmax over equal scores would put {percent(share)} % on it (H_T / T at {length} tokens); {began}."
+
+
+def comparison(lazy, softmax, key, unit, digits):
+    """Returns the sentences on the difference of two runs, in the digits that the title shows."""
+    first, second = (round(run.values[key], digits) for run in (lazy, softmax))
+    gap, start = first - second, ", ".join(filter(None, (budget([lazy, softmax]), "Lazy Attention")))
+    if abs(gap) < 0.5 * 10**-digits:
+        return [f"{start} and the compared softmax model have the same loss to the printed digits."]
+    difference = f"{fixed(abs(gap), digits)} {unit} {'better' if gap < 0 else 'worse'}"
+    share = f"({fixed(100 * abs(gap) / second, 1)} %)"
+    early = gap < 0 and lazy.values.get("tokens", EARLY_TOKENS) < EARLY_TOKENS
+    sentence = f"{start} is {difference} than the compared softmax model on held-out text {share}."
+    return [sentence, HEAD_START] if early else [sentence]
+
+
+def headline(runs):
+    """Returns (title, paragraph). The runs are in the order of the page: Lazy first, then softmax."""
+    is_finite = lambda key: all(math.isfinite(run.values.get(key, math.nan)) for run in runs)
+    quality = next((quality for quality in QUALITIES if is_finite(quality[0])), None)
+    is_pair = [run.kind for run in runs] == ["lazy", "softmax"]
+    title = f"{len(runs)} runs" if len(runs) > 1 else NAMES.get(runs[0].kind, runs[0].name)
+    title = "Lazy Attention vs softmax" if is_pair else title
+    sentences = [f"{budget(runs)}."] if budget(runs) else []
+    if quality:
+        key, unit, digits = quality
+        shown = {run.name: fixed(run.values[key], digits) for run in runs}
+        best = min(runs, key=lambda run: run.values[key]).name
+        if len(runs) > 1 and not is_pair:
+            title += f": {best} is best with {shown[best]} {unit}"
+        else:
+            title += f": {' against '.join(shown.values())} {unit}"
+        sentences = comparison(*runs, *quality) if is_pair else sentences
+    else:
+        title += ": distribution of attention weight"
+    if len(runs) <= 2:
+        sentences += [weights(run) for run in runs if run.sinks] + [uniform_weights(runs)]
+    if len(runs) > 1:
+        sentences.append("Each configuration was run once, so the variation between seeds is not known.")
+    return title, " ".join(filter(None, sentences))

@@ -1,0 +1,190 @@
+"""The data of one run: everything that a run stores according to docs/reference/run-directory.md."""
+
+import fcntl
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import UserError
+from . import results
+from .fields import Field
+from .text import seconds_text
+from .weights import learned_parameters
+
+LAYER = re.compile(r"attention/layer_(\d+)/(.+)")
+PACE_LINES = 50  # the remaining time follows from the last lines of the log
+
+
+@dataclass
+class Run:
+    folder: Path
+    name: str
+    kind: str = ""  # "lazy", "softmax", another normalizer, or "" if unknown
+    facts: dict = field(default_factory=dict)  # run.json, flattened
+    settings: dict = field(default_factory=dict)  # config.toml, flattened
+    config_text: str = ""
+    curves: dict = field(default_factory=dict)  # key of log.jsonl -> [(tokens, value)]; NaN: not finite
+    # loss in nats per token, bits_per_byte, perplexity, word_perplexity, the sink measures as fractions, tokens, speed
+    # in tokens per second, seconds. A measure that is not known is absent.
+    values: dict = field(default_factory=dict)
+    status: str = ""  # the step of a run that has not finished
+    loss_source: str = "last validation"
+    scores: list = field(default_factory=list)  # of eval.json, see results.read_eval
+    mean_score: float | None = None
+    loss_by_length: dict = field(default_factory=dict)  # tokens -> nats per token
+    sinks: dict | None = None  # see results.read_sinks
+    learned: dict = field(default_factory=dict)  # see weights.learned_parameters
+    samples: list = field(default_factory=list)  # (prompt, text)
+    missing: list = field(default_factory=list)  # one line for each missing part
+
+    def by_layer(self, measure):
+        """Returns {layer: curve} of an attention measure during training."""
+        matches = [(match, curve) for key, curve in self.curves.items() if (match := LAYER.fullmatch(key))]
+        return dict(sorted((int(match[1]), curve) for match, curve in matches if match[2] == measure))
+
+
+def flatten(value, prefix=""):
+    """Returns {"section.key": value as text} of nested objects. null is omitted."""
+    if not isinstance(value, dict):
+        value = f"{value:.6g}" if isinstance(value, float) else value
+        return {prefix: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)}
+    flat = {}
+    for key, inner in value.items():
+        if inner is not None:
+            flat |= flatten(inner, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def read_log(path, run):
+    """Reads log.jsonl, one step per line. A last line without a newline is still being written and is skipped."""
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1], 1):
+        if line.strip():
+            entry = Field.parse(line, f"{path}:{number}")
+            tokens = entry["tokens"].number()
+            for key, value in entry.keys().items():
+                value = value if isinstance(value, float) else entry[key].number()
+                run.curves.setdefault(key, []).append((tokens, value))
+    # The speed is the speed of the fastest interval, which is least affected by other processes.
+    for name, key in (("tokens", "tokens"), ("seconds", "time"), ("speed", "throughput(tps)")):
+        if largest := max((value for _, value in run.curves.get(key, ())), default=0):
+            run.values[name] = largest
+
+
+def read_config(path, run):
+    import tomllib  # Python 3.11 or later
+
+    run.config_text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        run.settings = flatten(tomllib.loads(run.config_text))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: expected TOML, found {error}") from None
+
+
+def read_facts(content, run):
+    run.facts = flatten(content.keys())
+    run.name = content["name"].text() if "name" in content else run.name
+
+
+def read_samples(content, run):
+    run.samples = [(sample["prompt"].text(), sample["text"].text()) for sample in content]
+
+
+PARTS = {
+    "run.json": (read_facts, "counts and versions"),
+    "config.toml": (read_config, "the configuration"),
+    "log.jsonl": (read_log, "learning curves"),
+    "eval.json": (results.read_eval, "results of lazy eval"),
+    "sinks.json": (results.read_sinks, "sink measures and attention maps"),
+    "samples.json": (read_samples, "text samples"),
+    "lengths.json": (results.read_lengths, ""),  # most runs have none
+}
+
+
+def kind_of(run):
+    normalizers = (
+        run.sinks and run.sinks["normalizer"],
+        run.settings.get("model.normalizer") or run.settings.get("model.kind"),
+        run.facts.get("model.normalizer") or run.facts.get("kind"),
+    )
+    found = next(filter(None, normalizers), "")
+    return {"elastic": "lazy", "transformer": "softmax"}.get(found, found)
+
+
+def is_locked(folder):
+    """Whether the training process is alive. It holds this lock, which the kernel releases when the process ends."""
+    try:
+        with open(folder / ".lock") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def status(run):
+    """Says at which step a run is that has not finished; empty for other runs. The remaining time follows from the rate
+    of the last logged steps, with validation and checkpoints."""
+    # A resumed run rewrites config.toml but not run.json.
+    total = int(run.settings.get("training.steps") or run.facts.get("steps") or 0)
+    steps, times = ([value for _, value in run.curves.get(key, ())] for key in ("step", "time"))
+    if is_locked(run.folder):
+        if not steps:
+            return f"running, no step of {total} logged yet"
+        first, left = -min(PACE_LINES, len(steps)), ""
+        if len(steps) == len(times) and steps[-1] > steps[first]:
+            seconds = (total - steps[-1]) * (times[-1] - times[first]) / (steps[-1] - steps[first])
+            left = f", {seconds_text(seconds)} left"
+        return f"running, step {steps[-1]} of {total}{left}"
+    finished = (run.folder / "model").exists() or 0 < total <= max(steps, default=0)
+    if finished or not (run.folder / ".lock").exists():
+        return ""
+    resume = f"lazy train {run.folder / 'config.toml'} --resume continues it"
+    return f"stopped at step {max(steps, default=0)} of {total}; {resume}"
+
+
+def complete(run):
+    """Fills what follows from several files: kind, status, learned parameters, and the loss of the last validation if
+    `lazy eval` measured none."""
+    if "loss" not in run.values:
+        run.loss_source = "last validation"
+        for name in ("loss", "bits_per_byte"):
+            finite = [value for _, value in run.curves.get(f"validation_metrics/{name}", ()) if math.isfinite(value)]
+            run.values |= {name: finite[-1]} if finite and name not in run.values else {}
+    if "loss" in run.values:
+        run.values.setdefault("perplexity", math.exp(min(run.values["loss"], 700)))
+    run.kind, run.status = kind_of(run), status(run)
+    run.learned = learned_parameters(run.folder) or {}
+    return run
+
+
+def load_run(folder):
+    """Reads the folder of a run. A missing file is listed in `missing`; a damaged file raises a UserError."""
+    run = Run(folder, folder.resolve().name)
+    if not any((folder / name).exists() for name in PARTS):
+        raise UserError(f"{folder}: expected the folder of a run with {', '.join(PARTS)}, found none of these files")
+    for name, (read, shows) in PARTS.items():
+        path = folder / name
+        if path.exists():
+            read(path if read in (read_log, read_config) else Field.read(path), run)
+        elif shows:
+            run.missing.append(f"no {name}: {shows} omitted")
+    if not complete(run).learned:
+        run.missing.append("neither model/ nor a checkpoint was found: learned offsets and distance biases omitted")
+    return run
+
+
+def load_result(content, path):
+    """Returns the run of one result file: the JSON of `lazy sinks` or of `lazy eval`, as a Field."""
+    run = Run(path.parent, path.stem)
+    if "per_head" in content:
+        folder = run.folder = Path(content["model"]["path"].text())
+        run.name = (folder.resolve().parent if folder.name == "model" else folder.resolve()).name
+        results.read_sinks(content, run)
+    elif "results" in content:
+        results.read_eval(content, run)
+    else:
+        content.wrong("the folder of a run, or the JSON of lazy sinks or lazy eval")
+    return complete(run)
