@@ -79,6 +79,35 @@ def test_levels_and_rises_by_hand():
     assert overview.LATE.of("B.lazy")[1] == pytest.approx(expected, rel=1e-12)
 
 
+def test_share_of_the_first_key_and_time_ratios_by_hand():
+    bos = "measures.sinks.512.bos"
+    first, others = (evidence("B", "lazy", f"{bos}.{name}") for name in ("sink_ratio", "density"))
+    expected = {seed: first[seed] / (first[seed] + others[seed]) for seed in first}
+    assert overview.FIRST_SHARE.of("B.lazy") == pytest.approx(expected, rel=1e-12)
+    found = [record for record in records.read("steps") if record["step"] == "lazy.model_latency"]
+    lazy, softmax = (found[0]["values"][name]["32768"]["prefill_ms"] for name in ("as trained", "softmax-rope150k"))
+    speed = overview.speed()
+    assert speed["ratios"]["prefill"] == pytest.approx(lazy["median"] / softmax["median"], rel=1e-12)
+    low, high = lazy["quartiles"]
+    assert f"| {lazy['median']:.2f} [{low:.2f}, {high:.2f}] |" in speed["table"].splitlines()[-1]
+
+
+def test_sentences_without_figures_agree_with_the_intervals():
+    contains_zero = lambda interval: interval.low <= 0 <= interval.high
+    for models in (data.LAZY, data.LONG):  # "no difference is detectable"
+        assert all(contains_zero(rise.effect(*models)) for rise in overview.RISES.values())
+    for measure in (overview.FIRST_SHARE, overview.LATE):
+        assert contains_zero(measure.effect(data.ELASTIC, data.SOFTMAX))
+    for model in ("off-by-one@200", "learned-sink@200"):
+        assert contains_zero(data.LOSS.effect(model, "B.softmax"))
+    for measure in (data.LOSS, data.EXCESS, overview.RISES[2048]):  # "smaller than what three seeds detect"
+        assert abs(measure.effect(data.ELASTIC, data.SOFTMAX).mean) < measure.detectable()
+    lowest = sorted(data.COMPARED, key=lambda model: data.LOSS.level(model).mean)[:2]
+    assert lowest == ["gated@200", overview.HALF[0]]  # "two other models have the lowest losses"
+    for measure in (overview.EARLY, overview.NINTH):  # "in layers 1 to 9 the weight falls"
+        assert measure.effect(data.ELASTIC, data.SOFTMAX).high < 0
+
+
 def test_order_of_table1_counts_pairs():
     assert table1.same_order({"lazy": (1.0,), "softmax": (2.0,)}) == (1, 1)  # Lazy has the lower loss
     assert table1.same_order({"lazy": (2.0,), "softmax": (1.0,)}) == (0, 1)

@@ -25,6 +25,7 @@ STEPS_TO_TOKENS = {"training.steps=763": 100, "training.steps=77": 10}  # of the
 SOFTMAX = ("B.softmax", "B.softmax-bias", "B.softmax-base150k", "B.softmax-bias-base150k")
 ELASTIC = ("B.elastic", "B.elastic-bias", "B.elastic-base150k", "B.lazy")
 THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # weights p of trained models pass ReLU(p - 1 / i)
+LAZY = ("B.lazy", "B.softmax")  # 200M tokens, three seeds
 LONG = ("E.lazy", "E.softmax")  # 600M tokens, two seeds
 COMPARED = {  # model of 200M tokens -> (title, role of its color in charts.COLORS)
     "B.softmax": ("softmax", "s1"),

@@ -31,7 +31,11 @@ BASES = {
     "Lazy, 1.5e5": "B.lazy",
     "Lazy, 1e6": "lazy-base1000000@200",
 }
-CACHES = {"all keys": "full", "last 512 keys": "window", "first 4 and last 508": "first"}
+STREAMED = {"Lazy": "lazy@200", "softmax, RoPE base 1.5e5": "softmax-rope150k@200"}
+CACHES = [
+    Measure(title, f"streaming/{name}")
+    for title, name in (("all keys", "full"), ("last 512 keys", "window"), ("first 4 and last 508", "first"))
+]
 WIKITEXT = [measure._replace(digits=4) for measure in (LOSS, *data.OTHER_TEXT[1:3])]
 
 
@@ -74,14 +78,4 @@ def runs():
 
 
 def write(folder):
-    streaming = {"Lazy": "lazy@200", "softmax, RoPE base 1.5e5": "softmax-rope150k@200"}
-    caches = [Measure(title, f"streaming/{name}") for title, name in CACHES.items()]
-    text.write_page(
-        folder,
-        "details",
-        effects=effects(),
-        bases=text.models_by_measures("model, RoPE base", BASES, (LOSS, LONG_WINDOWS, RATIO)),
-        precision=precision(),
-        streaming=text.models_by_measures("model", streaming, caches),
-        runs=runs(),
-    )
+    text.write_page(folder, "details", **globals())

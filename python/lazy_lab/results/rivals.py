@@ -3,30 +3,13 @@
 import functools
 
 from .. import charts
-from . import pictures, text
-from .data import (
-    ALIVE,
-    COMPARED,
-    DENSITY,
-    EXCESS,
-    LAMBADA,
-    LOSS,
-    MINUS_SOFTMAX,
-    RATIO,
-    ROWS_OF_V,
-    SINK,
-    TRAIN_TIME,
-    Measure,
-    minus,
-    percent,
-    ratio,
-    time_ratio,
-    values,
-)
+from . import data, pictures, text
 from .published import TABLE2
 
 RIVALS = {
-    model: shown for model, shown in COMPARED.items() if model in ("B.softmax", "B.elastic", "B.lazy") or "@" in model
+    model: shown
+    for model, shown in data.COMPARED.items()
+    if model in ("B.softmax", "B.elastic", "B.lazy") or "@" in model
 }
 OFFSETS = {  # normalizers with other offsets and starts of tau; the last two were trained once
     "softmax": "B.softmax",
@@ -48,46 +31,23 @@ def added_by(title, name):
     """Returns the measure of the loss in a low-bit format minus the loss in bf16."""
 
     def read(model):
-        return minus(*(values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")))
+        return data.minus(*(data.values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")))
 
-    return Measure(f"{title}, loss added", read, 4)
+    return data.Measure(f"{title}, loss added", read, 4)
 
 
 def timed(title, what, length):
-    return Measure(title, functools.partial(time_ratio, what=what, length=length), 2)
+    return data.Measure(title, functools.partial(data.time_ratio, what=what, length=length), 2)
 
 
-KURTOSIS = Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
+KURTOSIS = data.Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
 W4A4, KV4 = added_by("W4A4", "w4a4"), added_by("KV4", "kv4")
-OF_SOFTMAX = Measure("of softmax's", lambda model: ratio(EXCESS.of(model), EXCESS.of(BASELINE)), 2)
-SECTIONS = {
-    "loss": (
-        LOSS,
-        MINUS_SOFTMAX,
-        EXCESS._replace(digits=2),
-        OF_SOFTMAX,
-        percent("heads with more than 30 % on the first key, %", f"{SINK}/sink_1"),
-        ALIVE,
-    ),
-    "quantization": (KURTOSIS, added_by("W8A8", "w8a8"), W4A4, added_by("KV8", "kv8"), KV4),
-    "caches": (
-        Measure("last 128 keys", "cache/caches/streaming:0+128/loss"),
-        Measure("first 4 and last 124", "cache/caches/streaming:4+124/loss"),
-        Measure("64 heaviest and last 64", "cache/caches/heaviest:64+64/loss"),
-        ROWS_OF_V,
-    ),
-    "speed": (
-        TRAIN_TIME._replace(title="training step, 512 tokens"),
-        timed("training step, 2048 tokens", "train_ms", 2048),
-        timed("decode step after 512 tokens", "decode_ms", 512),
-        timed("decode step after 2048 tokens", "decode_ms", 2048),
-    ),
-}
+OF_SOFTMAX = data.Measure("of softmax's", lambda model: data.ratio(data.EXCESS.of(model), data.EXCESS.of(BASELINE)), 2)
 
 
 def offsets():
     """Returns the table of offsets, with the numbers of the paper's Table 2 in small type."""
-    measures = (LOSS, DENSITY, RATIO, MINUS_SOFTMAX, ALIVE, LAMBADA)
+    measures = (data.LOSS, data.DENSITY, data.RATIO, data.MINUS_SOFTMAX, data.ALIVE, data.LAMBADA)
 
     def cell(measure, model):
         cited = dict(zip(measures, TABLE2.get(model, ()))).get(measure)
@@ -106,8 +66,8 @@ def draw_properties(folder):
 def draw_caches(folder):
     """Loss by the number of kept keys, and rows of V that a decode step reads."""
     figure, axes = charts.figure(720, 360, ncols=2)
-    kept = {size: Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
-    read = {length: percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
+    kept = {size: data.Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
+    read = {length: data.percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
     for place, (model, (title, role)) in enumerate(RIVALS.items()):
         style = {"marker": charts.marker(place), "color": charts.color(role), "label": title.split(",")[0]}
         for axis, measures in zip(axes, (kept, read)):
@@ -123,7 +83,7 @@ def draw_caches(folder):
 def draw_starts(folder):
     """Loss and excess sink by the start of tau."""
     figure, axes = charts.figure(720, 300, ncols=2)
-    for axis, measure in zip(axes, (LOSS, EXCESS)):
+    for axis, measure in zip(axes, (data.LOSS, data.EXCESS)):
         lists = pictures.by_seed([measure.of(model) for model in STARTS.values()])
         scaled = [[measure.scale * value for value in seed] for seed in lists]
         pictures.curves(axis, list(STARTS), scaled, "Elastic-Softmax, tau / i", "s0", marker="o")
@@ -140,5 +100,4 @@ def write(folder):
     for draw in (draw_properties, draw_caches, draw_starts):
         draw(folder)
     models = {title: model for model, (title, _) in RIVALS.items()}
-    tables = {name: text.models_by_measures("model", models, measures) for name, measures in SECTIONS.items()}
-    text.write_page(folder, "rivals", **tables, offsets=offsets(), KURTOSIS=KURTOSIS, W4A4=W4A4)
+    text.write_page(folder, "rivals", **globals() | {"models": models})

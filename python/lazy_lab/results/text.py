@@ -61,6 +61,11 @@ def grid(corner, rows, columns, cell):
     )
 
 
+def level_or_effect(measure, models, level=level):
+    """Returns the difference of a list [models, baselines], or the level of a model or a tuple of models."""
+    return effect(measure, *models) if isinstance(models, list) else level(measure, models)
+
+
 def models_by_measures(corner, models, measures, cell=level):
     """Returns a table with a row per model. models: {title: model or models}."""
     return grid(corner, models, {measure.title: measure for measure in measures}, lambda row, column: cell(column, row))
@@ -69,9 +74,8 @@ def models_by_measures(corner, models, measures, cell=level):
 def measures_by_columns(corner, measures, columns):
     """Returns a table with a row per measure. columns: {title: model or models}, shown as a mean without interval, or
     {title: [models, baselines]}, shown as their paired difference."""
-    rows = {measure.title: measure for measure in measures}
-    cell = lambda measure, column: effect(measure, *column) if isinstance(column, list) else mean(measure, column)
-    return grid(corner, rows, columns, cell)
+    cell = lambda measure, column: level_or_effect(measure, column, mean)
+    return grid(corner, {measure.title: measure for measure in measures}, columns, cell)
 
 
 def wrapped(page):
