@@ -26,7 +26,7 @@ const std::vector<std::pair<const char*, std::vector<std::string>>> kSections{
     {"First steps", {"doctor", "init", "data", "train", "generate", "report", "help"}},
     {"Evaluate, serve and convert models",
      {"eval", "chat", "serve", "convert", "uptrain", "export", "info", "tokenize"}},
-    {"Study attention", {"sinks", "probe", "repro"}},
+    {"Study attention", {"sinks", "probe", "lab", "measure", "repro"}},
     {"Further commands", {"bench", "completion"}}};
 
 // Adds the commands in the order of kSections, followed by commands that kSections does not list.

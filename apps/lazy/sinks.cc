@@ -57,7 +57,6 @@ void measure(SinksArguments a) {
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
-  lazy::log::info("sinks: reading {}", a.corpus.empty() ? a.text : a.corpus);
   const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::read_text(a.text), a.text)
                                        : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
   lazy::log::info("sinks: loading {}", a.model);

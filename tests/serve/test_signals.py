@@ -189,8 +189,10 @@ def test_server_without_keys_on_public_address_warns(lazy_binary, model_folder, 
 def test_start_message_names_precision_and_cache(lazy_binary, model_folder, tmp_path):
     options = ("--dtype", "fp32", "--weights", "int8", "--cache-gib", "0.25", "--max-model-len", "999")
     text, _ = messages_of(lazy_binary, model_folder, tmp_path / "log", *options)
-    [line] = [line for line in text.splitlines() if "fp32" in line]
-    for part in ("int8", "cpu", "context length 32", "0.25 GiB", "999 tokens per request", "no chat template"):
+    [loaded] = [line for line in text.splitlines() if "fp32" in line]
+    assert "int8" in loaded and "cpu" in loaded, loaded
+    [line] = [line for line in text.splitlines() if "tokens per request" in line]
+    for part in ("context length 32", "0.25 GiB", "999 tokens per request", "no chat template"):
         assert part in line, line
     # 999 tokens are more than the model was trained on.
     [warning] = [line for line in text.splitlines() if "warning" in line]

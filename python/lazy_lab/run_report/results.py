@@ -81,6 +81,8 @@ def read_sinks(content, run):
         content["version"].wrong("1 or 2")
     per_head = {}
     for name in SINK_MEASURES:
+        if name == "sink_1_0.3" and content["settings"]["sink_samples"].number() == 0:
+            continue  # not measured
         value = run.values[name] = content["overall"][name].number()
         # If an offset is positive, released mass can be negative and density can exceed one.
         if not math.isfinite(value) or (name == "alive_fraction" and not 0 <= value <= 1):
