@@ -20,8 +20,8 @@ def source_tree() -> Path | None:
 
 
 def explain_missing_torch(error: Exception) -> ImportError:
-    """Returns the error to raise if PyTorch cannot be imported. `make` installs PyTorch without the packages that
-    Python needs to import it, because the program `lazy` does not use them."""
+    """Returns the error to raise if PyTorch cannot be imported. One cause is a PyTorch that `make` has installed for
+    the C++ program `lazy`: it lacks the Python packages that `import torch` needs."""
     remedy = "install PyTorch 2.11 or later"
     if tree := source_tree():
         remedy = f"run `make python` in {tree}, which completes .venv, and use {tree / '.venv/bin/python'}"
@@ -30,7 +30,7 @@ def explain_missing_torch(error: Exception) -> ImportError:
 
 try:
     import torch
-except (ImportError, OSError, ValueError) as error:  # ValueError: PyTorch finds no CUDA library
+except (ImportError, OSError, ValueError) as error:  # PyTorch raises ValueError if it finds no CUDA library
     raise explain_missing_torch(error) from None
 
 from . import _registration

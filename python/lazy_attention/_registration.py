@@ -119,8 +119,8 @@ def _not_implemented(name: str, what: str) -> NotImplementedError:
 
 
 def _add_product(sum, a, b):
-    """Computes sum += a @ b. The C++ kernels call this operator instead of addmm, because the stable ABI cannot pass
-    the scalar factors of addmm."""
+    """Computes sum += a @ b. The C++ kernels call this operator instead of torch.addmm, because LibTorch's stable ABI
+    cannot pass torch.addmm's scalar arguments alpha and beta."""
     if a.dtype == sum.dtype:
         return torch.addmm(sum, a, b, out=sum)
     return torch.addmm(sum, a, b, out_dtype=sum.dtype, out=sum)
@@ -197,8 +197,8 @@ def _fake_decode(*arguments, **options):
 
 
 def _kept_type(dtype: torch.dtype) -> torch.dtype:
-    """Type in which the forward pass stores the gradients; must equal kept_gradient_type in
-    src/ops/linear_cross_entropy.cc."""
+    """Returns the type in which the forward pass stores the gradients for the backward pass. Must return the same type
+    as kept_gradient_type in src/ops/linear_cross_entropy.cc."""
     return torch.float32 if dtype == torch.float16 else dtype
 
 
@@ -289,8 +289,8 @@ def _attention_backward(ctx, d_out, *_):
 
 
 def _loss(keys, hidden, weight, labels, ignore_index=-100):
-    """Autograd kernel of linear_cross_entropy. If a gradient is required, the forward pass computes it together with
-    the logits of each chunk, and the backward pass only multiplies it by d_loss."""
+    """Autograd kernel of linear_cross_entropy. If a gradient is required, the forward pass already computes the
+    gradient of the loss, chunk by chunk with the logits. The backward pass only multiplies this gradient by d_loss."""
     if _wants_gradient(hidden, weight):
         want = (hidden.requires_grad, weight.requires_grad)
         return ops.linear_cross_entropy_and_gradients(hidden, weight, labels, ignore_index, *want)[:3]
@@ -358,8 +358,8 @@ def _rotated(keys, x, base, offset, inverse, positions, options):
 
 
 class _Rope(torch.autograd.Function):
-    """Autograd function of rope. The operator is linear and its transpose is the inverse rotation. The backward pass
-    therefore calls the same operator with `inverse` negated, which makes derivatives of any order available."""
+    """Autograd function of rope. The operator is linear in x and its transpose is the inverse rotation. The backward
+    pass therefore calls rope with `inverse` negated, and derivatives of any order are available."""
 
     @staticmethod
     def forward(ctx, keys, x, base, offset, inverse, positions, options):

@@ -46,14 +46,14 @@ _INSTEAD = {
 
 
 def _is_number(value) -> bool:
-    """Accepts scalars of NumPy and tensors without dimensions too."""
+    """Returns whether `value` is a Python number, a NumPy scalar or a zero-dimensional tensor."""
     return (
         not isinstance(value, (bool, str)) and hasattr(value, "__float__") and tuple(getattr(value, "shape", ())) == ()
     )
 
 
 def _is_flag(value) -> bool:
-    """Accepts 0, 1 and NumPy's booleans too."""
+    """Returns whether `value` is a Python or NumPy boolean, 0 or 1."""
     return isinstance(value, torch.SymBool) or (isinstance(value, int) and value in (0, 1)) or _type(value) == "bool"
 
 
@@ -61,8 +61,8 @@ def _type(value) -> str:
     return type(value).__name__.rstrip("_")  # the name of numpy.bool is "bool_" before NumPy 2
 
 
-# By type in an operator's schema: the name in error messages, the class whose objects need no further test, and a test
-# for other objects.
+# Type in an operator's schema -> (name of the type in error messages, class whose objects are accepted without a
+# further test, function that decides whether any other object is accepted).
 _KINDS = {
     "Tensor": ("a tensor", Tensor, lambda value: isinstance(value, Tensor)),
     "str": ("a string", str, lambda value: isinstance(value, str)),
@@ -84,7 +84,7 @@ def _schema(operator: str) -> dict[str, str]:
 
 
 _TYPES = {operator: _schema(operator) for operator in _SHAPES}
-for _operator in ("attention", "decode"):  # the operators have one integer, return_stats, in place of three flags
+for _operator in ("attention", "decode"):  # their C++ schemas have one integer, return_stats, instead of these flags
     _TYPES[_operator] |= dict.fromkeys(("return_lse", "return_stats", "return_score_stats"), "bool")
 
 
@@ -108,8 +108,8 @@ def check_types(operator: str, **arguments) -> None:
 
 
 def expect_types(where: str, kinds: dict[str, str], arguments: dict) -> None:
-    """Raises TypeError, which begins with `where`, for an argument that does not have the type that `kinds` maps its
-    name to, in the notation of operator schemas: "int", "Optional[float]", ..."""
+    """Raises TypeError if an argument has the wrong type. `kinds` maps the name of each argument to its expected type
+    in the notation of operator schemas ("int", "Optional[float]", ...). The error message begins with `where`."""
     for name, kind in kinds.items():
         value = arguments[name]
         if value is None and kind in _OPTIONAL:
@@ -122,5 +122,5 @@ def _wrong_type(where: str, name: str, kind: str, value, shape: str | None = Non
     text = (_OPTIONAL.get(kind) or _KINDS[kind])[0] + (f" of shape {shape}" if shape else "")
     optional = ", or None" if kind in _OPTIONAL else ""
     sizes = getattr(value, "shape", ())
-    found = f"of shape {tuple(sizes)}" if sizes else reprlib.repr(value)  # the values of an array fill many lines
+    found = f"of shape {tuple(sizes)}" if sizes else reprlib.repr(value)  # the shape is shorter
     return TypeError(f"{where}: expected {name} to be {text}{optional}, found {type(value).__name__} {found}")

@@ -32,7 +32,7 @@ from pathlib import Path
 
 CONVERTED = "refs/convert/parquet"  # the branch where the Hub keeps every data set as CONFIG/SPLIT/0000.parquet
 
-# Benchmark: (data set on the Hub, its configuration where it has several, the split that is evaluated)
+# Benchmark -> (data set on the Hub, configuration or None if the data set has only one, split that is evaluated)
 BENCHMARKS = {
     "wikitext": ("EleutherAI/wikitext_document_level", "wikitext-2-raw-v1", "test"),
     "lambada_openai": ("EleutherAI/lambada_openai", "default", "test"),
@@ -59,7 +59,7 @@ def open_url(url, first_byte=0):
     request = urllib.request.Request(url, headers={"User-Agent": "lazy-attention"})
     if first_byte:
         request.add_header("Range", f"bytes={first_byte}-")
-    if os.environ.get("HF_TOKEN"):  # not sent to the storage server of a redirect
+    if os.environ.get("HF_TOKEN"):  # urllib does not send this header to the storage server after a redirect
         request.add_unredirected_header("Authorization", "Bearer " + os.environ["HF_TOKEN"])
     return urllib.request.urlopen(request, timeout=60)
 
@@ -253,7 +253,7 @@ def download(names, arguments):
 
 
 def shard_list(text):
-    """0-3,7 -> [0, 1, 2, 3, 7]"""
+    """Parses a list of shard numbers and ranges: "0-3,7" gives [0, 1, 2, 3, 7]."""
     shards = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)

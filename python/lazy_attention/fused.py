@@ -31,7 +31,7 @@ def _expect_real(operator: str, name: str, t: Tensor) -> None:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
-    """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension, sums in fp32.
+    """Returns ``x / sqrt(mean(x^2) + eps) * weight``, with the mean over the last dimension. Sums are in fp32.
 
     x: (..., dim); weight: (dim), in fp32 or in x's type. Returns a tensor of x's shape and type. Differentiable with
     respect to x and weight. Raises RuntimeError, ``lazy::rms_norm: expected ..., received ...``, for wrong shapes,
@@ -50,9 +50,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    """``silu(gate) * up``. Both tensors have the same shape (..., dim) and the same type. Differentiable with respect
-    to both. Raises RuntimeError, ``lazy::swiglu: expected ..., received ...``, for wrong shapes, types and devices, and
-    TypeError for arguments that are not tensors.
+    """Returns ``silu(gate) * up``. Both tensors have the same shape (..., dim) and the same type. The result is
+    differentiable with respect to both. Raises RuntimeError, ``lazy::swiglu: expected ..., received ...``, for wrong
+    shapes, types and devices, and TypeError for arguments that are not tensors.
     """
     check_types("swiglu", gate=gate, up=up)
     _expect(up.shape == gate.shape, "swiglu", f"up with gate's shape {list(gate.shape)}", list(up.shape))
@@ -127,7 +127,8 @@ def rope(
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor, ignore_index: int = -100) -> Tensor:
-    """Mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` against labels; logits are computed in chunks.
+    """Returns the mean cross-entropy in nats of ``softmax(hidden @ weight.T)`` with respect to `labels`. The logits are
+    computed in chunks, so that the full (tokens, vocabulary) matrix is never stored.
 
     Args:
         hidden: (..., dim), for example (tokens, dim) or (batch, length, dim); float32 or bfloat16.

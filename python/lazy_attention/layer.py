@@ -16,7 +16,8 @@ from .per_head import gathered, read, warn_of_rounding, without_rounding
 
 
 def _entries(t: Tensor) -> tuple:
-    """Batch size, heads, head_dim, type and device of the keys or values (batch, tokens, heads, head_dim)."""
+    """Returns the batch size, number of heads, head_dim, type and device of keys or values t, a tensor (batch, tokens,
+    heads, head_dim). A KV cache can only be extended by tensors that agree in all of these."""
     return (t.shape[0], *t.shape[2:], t.dtype, t.device)
 
 
@@ -196,7 +197,8 @@ class LazyAttention(nn.Module):
 
     @torch.no_grad()
     def _check_settings(self) -> None:
-        """Calls the operators once with this layer's settings, so that their errors occur at construction."""
+        """Calls the operators on a single zero token with this layer's settings, so that invalid settings raise an
+        error in the constructor instead of in the first forward pass."""
         x = torch.zeros(1, 1, 1, self.head_dim, device="cpu").float()
         number = torch.zeros(1, device="cpu").float()
         if self.rope_base is not None:
@@ -259,8 +261,8 @@ class LazyAttention(nn.Module):
         )
 
     def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """Multiplies the head outputs (..., heads, head_dim) by the gates, which are computed from the layer's input x.
-        Returns them unchanged if the layer has no gate."""
+        """Multiplies the head outputs `out` (..., heads, head_dim) by the gates, which are computed from the layer's
+        input x. Returns `out` unchanged if the layer has no gate."""
         if self.gate_proj is None:
             return out
         return out * torch.sigmoid(self.gate_proj(x)).unflatten(-1, (self.num_heads, -1))

@@ -12,7 +12,7 @@ from .arguments import check_types
 
 Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15", "softpick"]
 Offset = Literal["per_visible", "constant"]
-MANY_HEADS = 256  # more query heads than published models have: probably the length of a sequence
+MANY_HEADS = 256  # no published model has more query heads; a larger size is probably a sequence length
 
 
 class AttentionOutput(NamedTuple):

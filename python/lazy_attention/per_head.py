@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-# torch.distributed.checkpoint.state_dict removes this part, and no other, from the parameter names of models and
-# optimizers, so that checkpoints of both have the names of the layer without the child module.
+# Name of the child module. torch.distributed.checkpoint.state_dict removes exactly this component from the parameter
+# names of models and optimizers, so that checkpoints have the same names as a layer without the child module.
 CHILD = "_checkpoint_wrapped_module"
 
 SIXTEEN_BITS = (torch.bfloat16, torch.float16)
@@ -32,8 +32,8 @@ class PerHead(nn.Module):
 
 
 def read(layer: nn.Module, name: str, default=None):
-    """The parameter, buffer or attribute `name`, from the layer or from its child module. For inspection: under FSDP2
-    a parameter may be a sharded DTensor. The forward pass calls `gathered`."""
+    """Returns the parameter, buffer or attribute `name`, from the layer or from its child module. Only for inspection:
+    under FSDP2 the result may be a sharded DTensor. The forward pass calls `gathered` instead."""
     child = layer._modules.get(CHILD)
     if isinstance(child, PerHead) and name in child._parameters:
         return child._parameters[name]
@@ -41,7 +41,7 @@ def read(layer: nn.Module, name: str, default=None):
 
 
 def gathered(layer: nn.Module, names: Sequence[str]) -> list:
-    """The values of `names` for the forward pass; None for names that the layer does not have."""
+    """Returns the values of the parameters `names` for the forward pass, with None for names that the layer lacks."""
     child = layer._modules.get(CHILD)
     found = child() if isinstance(child, PerHead) else {}
     return [found[name] if name in found else getattr(layer, name, None) for name in names]
@@ -59,8 +59,8 @@ def separate(layer: nn.Module, names: Sequence[str]) -> PerHead | None:
     layer.add_module(CHILD, child)
     layer.register_state_dict_post_hook(_remove_child_from_keys)
     layer.register_load_state_dict_pre_hook(_add_child_to_keys)
-    # torch.distributed.checkpoint.state_dict calls _fqn_modifiers of modules whose hooks rename keys. It returns
-    # {parameter name: name of the child module}.
+    # torch.distributed.checkpoint.state_dict calls a module's _fqn_modifiers() to learn which keys its hooks rename.
+    # The function must return {parameter name: name of the child module}.
     layer._fqn_modifiers = functools.partial(dict, dict.fromkeys(moved, CHILD))
     return child
 

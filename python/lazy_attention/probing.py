@@ -1,6 +1,7 @@
-"""lazy_attention.probe: reads statistics or whole tensors at named places of a model's forward pass.
+"""lazy_attention.probe: reads statistics or whole tensors at named points ("places") of a model's forward pass.
 
-It runs the command `lazy probe`, which `make` builds. docs/guides/sinks.md describes the places and the interventions.
+It runs the command `lazy probe`, which `make` builds. docs/guides/sinks.md lists the places, such as
+"layers.*.residual", and the interventions.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 @dataclass
 class PlaceStatistics:
-    """Statistics of the tensor at one place, without the batch dimension. The scalars are computed over all finite
-    entries. norm and variance are computed for each position, if the tensor has a position dimension."""
+    """Statistics of the tensor at one named point of the forward pass, without the batch dimension. The scalars are
+    computed over all finite entries. norm and variance have one value per position. They are None if the tensor has no
+    position dimension."""
 
     shape: tuple[int, ...]
     mean: float
@@ -46,11 +48,11 @@ class Probed:
     """Result of `probe`."""
 
     ids: list[int]
-    places: dict[str, PlaceStatistics]  # in execution order
+    places: dict[str, PlaceStatistics]  # statistics by name of the place, in execution order
     tensors: dict[str, Tensor]  # tensors of the saved places: fp32, on the CPU, without the batch dimension
     attention: dict[
         str, Tensor
-    ]  # sink_ratio, density, released_mass, alive_fraction: (layers, heads); {} for models without attention
+    ]  # keys: sink_ratio, density, released_mass, alive_fraction; values (layers, heads); {} without attention layers
 
 
 def probe(
@@ -66,7 +68,7 @@ def probe(
     device: str = "auto",
     dtype: str = "fp32",
 ) -> Probed:
-    """Runs one text through a model and reads tensors at named places.
+    """Runs one text through a model and reads tensors at named points ("places") of the forward pass.
 
     Args:
         model: a model folder, or a transformers model, whose weights are first written to a temporary folder. The
@@ -190,7 +192,7 @@ def _text_options(text, model, tokenizer, bos: bool, work: Path) -> list[str]:
 
 
 def _strings(name: str, places: str | Iterable[str]) -> list[str]:
-    """Returns the list of the names of places. A single string is one name."""
+    """Converts the argument to a list of names of places. A single string is treated as one name."""
     found = [places] if isinstance(places, str) else list(places) if isinstance(places, Iterable) else [places]
     if not all(isinstance(place, str) for place in found):
         raise TypeError(f"probe: expected {name} to be names of probe points, found {reprlib.repr(places)}")

@@ -19,8 +19,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from .steps import write_atomic
 
-# Role -> colors on light and on dark pages. The colors s0 to s7 of series are the palette of Okabe and Ito (2008) with
-# the lightness adapted to the page, so that color-blind readers can distinguish neighbors. Every value is unique.
+# Role -> (color on light pages, color on dark pages). The roles s0 to s7 are the colors of data series: the palette of
+# Okabe and Ito (2008), which color-blind readers can distinguish, with the lightness adapted to the page. All light
+# colors must differ, because svg() replaces a color by the CSS variable of its role.
 COLORS = {
     "page": ("#fdfcf9", "#15181b"),
     "ink": ("#22272b", "#e6e3dc"),
@@ -39,17 +40,17 @@ COLORS = {
 SERIES_COLORS = 8
 MARKERS = "os^D"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-PIXELS = 72  # per inch, so that a font size in points is a size in pixels
+PIXELS = 72  # resolution in pixels per inch; at 72, one point of a font size is one pixel
 
 
 def color(role):
-    """Returns the color of a role of COLORS for drawing."""
+    """Returns the color in which figures draw a role of COLORS: the color of light pages."""
     return COLORS[role][0]
 
 
 def series_role(index):
-    """Returns the role of the color of a series, numbered from 0. Lazy is series 0 and softmax is series 1. The colors
-    repeat after eight series."""
+    """Returns the color role of data series number `index`, counted from 0. Lazy is series 0 and softmax is series 1.
+    The colors repeat after eight series."""
     return f"s{index % SERIES_COLORS}"
 
 
@@ -61,7 +62,7 @@ def marker(index):
 plt.rcParams.update(
     {
         "figure.dpi": PIXELS,
-        "svg.fonttype": "none",  # text remains text
+        "svg.fonttype": "none",  # write text as SVG text elements, not as outlines
         "font.size": 14,
         "figure.facecolor": "none",
         "axes.facecolor": "none",
@@ -93,7 +94,7 @@ plt.rcParams.update(
 
 
 def figure(width=720, height=360, **options):
-    """Returns (figure, axes) like pyplot.subplots. width and height are in pixels; text has 14 pixels."""
+    """Returns (figure, axes) like pyplot.subplots. width and height are in pixels; the font size is 14 pixels."""
     return plt.subplots(figsize=(width / PIXELS, height / PIXELS), layout="constrained", **options)
 
 
@@ -124,9 +125,9 @@ def svg(figure, label):
     text = out.getvalue()
     body = text[text.index(">", text.index("<svg")) + 1 :]
     body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
-    body = re.sub(r' id="[\w.]+_\d+"', "", body)  # identifiers of groups, which repeat in every figure
+    body = re.sub(r' id="[\w.]+_\d+"', "", body)  # remove group ids, which are equal in all figures
     body = re.sub(r' transform="rotate\(-0 [^"]*"|font-family: [^;"]+;? ?', "", body.replace("xlink:href", "href"))
-    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), body)  # not the text of labels
+    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\.\d\d)\d+", r"\1", tag[0]), body)  # shorten numbers in tags only
     body = re.sub(r"\s*\n\s*", " ", body)
     for role, (light, _) in COLORS.items():
         body = body.replace(light, f"var(--{role})")
@@ -173,6 +174,6 @@ def length_axis(axes, lengths, most=9):
 
 
 def thin(points, most=400):
-    """Returns at most `most` + 1 of the points of a curve, evenly spaced, with the last one."""
+    """Returns at most `most` + 1 evenly spaced points of a curve. The last point of the curve is always included."""
     step = max(1, math.ceil(len(points) / most))
     return [*points[:-1:step], *points[-1:]]

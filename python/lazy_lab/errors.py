@@ -1,4 +1,4 @@
-"""Errors of a command, with the same exit codes as in the program `lazy`: wrong user input, or a failed run."""
+"""Exceptions for wrong user input, failed runs and signals. Their exit codes are the same as in the program `lazy`."""
 
 import signal
 import sys

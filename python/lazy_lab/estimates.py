@@ -1,5 +1,5 @@
-"""Estimates how long the steps of `lazy uptrain` take. An estimate is the fixed time of the step, plus its work times
-the time of one token in a forward pass."""
+"""Estimates how long the steps of `lazy uptrain` take. The estimate of a step is its fixed time plus the product of its
+work (a number of tokens) and the time of one token in a forward pass."""
 
 
 def shown(seconds):
@@ -9,8 +9,8 @@ def shown(seconds):
 
 
 def seconds_per_token(finished):
-    """Returns the time of one token in a forward pass according to finished steps, which are pairs of a step and its
-    seconds. Returns None if no step with work is finished."""
+    """Returns the time of one token in a forward pass, computed from finished steps. `finished` is a list of pairs
+    (step, seconds that it took). Returns None if no finished step has any work."""
     measured = [(step, seconds) for step, seconds in finished if step.work]
     if not measured:
         return None
@@ -20,7 +20,8 @@ def seconds_per_token(finished):
 
 
 def estimated_seconds(step, finished, rate):
-    """Returns the estimated time of a step. `finished`: pairs of a step and its seconds. rate: seconds_per_token()."""
+    """Returns the estimated time of a step in seconds. finished: pairs (step, seconds that it took). rate: result of
+    seconds_per_token()."""
     for other, seconds in finished:
         if other.kind == step.kind and other.work:
             return seconds * step.work / other.work

@@ -19,7 +19,8 @@ def axes(x, y, width=720, height=380):
 
 
 def by_kind(results, part):
-    """Returns {kind: [models with results for `part`]} in the order of STYLE, without empty lists."""
+    """Returns {kind of model: [models whose results contain `part`]} in the order of STYLE. Kinds without such a model
+    are omitted."""
     return {
         kind: found
         for kind in STYLE
@@ -28,7 +29,7 @@ def by_kind(results, part):
 
 
 def mean_of(models, values):
-    """Returns the elementwise mean over the models of values(model), a list of the same length for every model."""
+    """Returns the elementwise mean over the models of the lists values(model), which all have the same length."""
     lists = [values(model) for model in models]
     return [sum(column) / len(lists) for column in zip(*lists)]
 

@@ -15,7 +15,7 @@ NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
 @dataclass
 class Options:
-    """The checked arguments, with the names of the keys that apps/lazy/lab.cc passes."""
+    """The checked arguments. The fields have the names of the keys in the JSON object that apps/lazy/lab.cc passes."""
 
     program: str
     line: str
@@ -25,8 +25,8 @@ class Options:
     corpus: Path | None
     text: list
     data: Path | None
-    domain: list  # (name, folder)
-    model: list  # (name, folder)
+    domain: list  # (name, folder) of each --domain
+    model: list  # (name, folder) of each --model
     seeds: int
     only: list
     device: str
@@ -77,8 +77,9 @@ def parse(arguments):
 
 
 def selected(plan, steps, only):
-    """Returns the names of the steps to run: all steps of measurements and what they need, or, with --only, the steps
-    of a model or a single step (named without its key) and what they need."""
+    """Returns the names of the steps to run, together with the steps that they need. Without --only, these are all
+    measurement steps. With --only, these are the steps of one model, or the single step of this name (without the key
+    at the end of step names)."""
     names = {step.name.rsplit("-", 1)[0]: step.name for step in steps if step.group != "corpus"}
     chosen = {step.name for step in steps if step.group == "measure"} if not only else set()
     for wanted in only:
@@ -115,11 +116,11 @@ def make_plan(options, recipe):
 
 
 def run_recipe(options, recipe, runner):
-    """Runs the steps of a recipe. Returns the plan, and the number of steps that remain."""
+    """Runs the steps of a recipe. Returns the plan and the number of steps that are not finished."""
     while True:
         plan, steps = make_plan(options, recipe)
         chosen = selected(plan, steps, options.only)
-        # The rates of some models are chosen by short trainings, whose results change the plan.
+        # Some models choose their learning rate by short trainings. After these, the plan is computed again.
         undecided = [model.name for model in plan.models if model.rates and model.name not in plan.choices]
         trials = {name for name in chosen if any(name.startswith(f"{model}.rate") for model in undecided)}
         if trials:
@@ -161,7 +162,8 @@ def dry_run(options, recipe, runner):
 
 
 def studies():
-    """Returns {name: title} of the studies in PyTorch, whose modules define the measurements and the page."""
+    """Returns {name: title} of the studies. A study is a Python module that runs its measurements in PyTorch and writes
+    its own page, in contrast to a recipe, which runs `lazy` commands."""
     titles = {"toys": "toy models of the attention sink", "gpt2": "the attention sink of a GPT-2 model"}
     folder = Path(__file__).parent / "recipes"
     return {name: title for name, title in titles.items() if (folder / f"{name}.py").is_file()}

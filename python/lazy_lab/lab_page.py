@@ -1,4 +1,5 @@
-"""Writes the page of a recipe: a table of models with means and intervals over seeds, differences, and the picture."""
+"""Writes the page of a recipe: a table with the mean and interval over seeds for each model, a table of the differences
+between models, and the picture."""
 
 import pandas as pd
 
@@ -8,7 +9,7 @@ from .steps import write_atomic
 
 
 class Results:
-    """The measurements of a recipe: `models` are the names of its rows in order."""
+    """The measurements of a recipe. `models` are the names of the models in the order of the rows on the page."""
 
     def __init__(self, models, measured):
         self.models, self.measured = models, measured
@@ -17,7 +18,7 @@ class Results:
         return [found for (name, _), found in sorted(self.measured.items()) if name == model]
 
     def by_seed(self, model, column):
-        """Returns {seed: number} of a column; seeds without this measurement are omitted."""
+        """Returns {seed: value of the column for the model}. Seeds without this measurement are omitted."""
         out = {}
         for (name, seed), measured in self.measured.items():
             if name == model:
@@ -46,7 +47,8 @@ def markdown(frame):
 
 
 def table(columns, results):
-    """Returns one row per model. A column with published values is followed by a column with these values."""
+    """Returns the table with one row per model. A column for which the paper publishes values is followed by a column
+    with the published values."""
     rows = []
     for model in results.models:
         row = {"model": model}
@@ -62,8 +64,8 @@ def table(columns, results):
 
 
 def differences(recipe, columns, results):
-    """Returns one row per question with the paired difference over seeds. The primary questions that can be tested
-    share one Holm correction."""
+    """Returns the table with one row per question of the recipe: the difference between two models, paired by seed. The
+    p values of all primary questions that can be tested are corrected together by Holm's method."""
     by_title = {column.title: column for column in columns}
     rows, p_values = [], {}
     for number_of_row, question in enumerate(recipe.differences):

@@ -1,11 +1,11 @@
-"""Recorded results: `lazy lab --scale small` does not train and measure what docs/results/records contains.
+"""Recorded results: `lazy lab --scale small` uses the results in docs/results/records and does not compute them again.
 
-A recorded training is found by its configuration, without options that do not change the model."""
+A recorded training is found by its configuration. Options that do not change the model are ignored in the search."""
 
 from . import records
 from .recipes.evidence import parsed
 
-# Values that the configurations have without an override.
+# Configuration key -> value that the training has if no override sets the key.
 DEFAULTS = {
     "model.kind": "transformer",
     "model.normalizer": "softmax",
@@ -15,7 +15,7 @@ DEFAULTS = {
     "training.steps": 1526,
     "optimizer.lr": 3e-3,
 }
-LAZY = {"model.normalizer": "elastic", "model.rope_theta": 150000}  # what the kind "lazy" sets
+LAZY = {"model.normalizer": "elastic", "model.rope_theta": 150000}  # keys that the model kind "lazy" sets
 WITHOUT_EFFECT = ("validation.", "checkpoint.", "metrics.")
 RECORD_PARTS = ("heldout", "wikitext", "lambada", "sinks", "lengths", "activations", "learned")
 RECORD_PARTS += ("other_rope_base", "post_hoc")
@@ -23,7 +23,7 @@ RENAMED = {"softmax-rope150k": "softmax-base150k"}  # names of baselines in olde
 
 
 def identity(files, overrides, ignore=()):
-    """Returns (key of a training apart from its seed, seed)."""
+    """Returns (key, seed). The key is derived from the whole configuration of a training except its seed."""
     found = dict(overrides)
     if found.get("model.kind") == "lazy":
         found = LAZY | found | {"model.kind": "transformer"}
@@ -41,8 +41,8 @@ def mean(values):
 
 
 def model_parts(kind, record):
-    """Converts the values of a recorded step to the form of `lazy measure model`. The lists of a step have one number
-    per text."""
+    """Converts the values of a recorded step to the output format of `lazy measure model`. A recorded step has lists
+    with one number per text, of which this function returns the means."""
     values, settings = record["values"], record["settings"]
     if kind == "heldout":
         return {"heldout": {"loss": mean(values["loss"])}}
@@ -65,7 +65,7 @@ def model_parts(kind, record):
 
 
 class Recorded:
-    """The records of docs/results/records by training and seed."""
+    """Finds the results in docs/results/records by the configuration and the seed of the training."""
 
     def __init__(self):
         from .lab_steps import merge
@@ -100,7 +100,8 @@ class Recorded:
                 self.settings[(*key, kind)] = record["settings"]
 
     def take(self, scale, model, seed, measurement):
-        """Returns ({kind: recorded values}, the measurement of what is not recorded, or None)."""
+        """Returns a pair: {kind: recorded values}, and a Measurement of the parts that are not recorded (None if all
+        parts are recorded)."""
         from dataclasses import replace
 
         ignore = ("optimizer.lr",) if model.rates else ()

@@ -6,8 +6,8 @@ OUTPUT/SCALE/
   measured/STEP.json JSON output of the measurements
   steps/             records, configurations and logs of the steps
 
-The name of a step ends in a key that is derived from everything that determines its result. Recipes share steps of
-equal names.
+The name of a step ends in a key, a digest of everything that determines the step's result. If two recipes have a step
+of the same name, the step runs only once and both recipes use its result.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from .steps import Step, read_object, write_atomic
 TINY_VOCABULARY = 2048
 DOMAIN_SAMPLES = 32
 MAX_DOMAIN_BYTES = 16 << 20
-# Task -> beginning of the names of its files.
+# Task of `lazy eval` -> beginning of the file names of its data set in --data.
 TASK_FILES = {"wikitext": "wiki", "lambada_openai": "lambada", "arc_easy": "arc", "social_iqa": "s"}
 TASK_FILES |= {name: name for name in ("piqa", "hellaswag", "winogrande", "boolq")}
 
@@ -32,7 +32,8 @@ def digest(*parts):
 
 
 def demo_text():
-    """The prose of Perl's manual, which most Linux systems have: the default text of the scale tiny."""
+    """Returns the folder of Perl's manual, as a list, or [] if Perl is not installed. The manual is the default text of
+    the scale tiny, because most Linux systems have it."""
     return sorted(str(file.parent) for file in Path("/usr/share/perl").glob("5*/pod/perlfunc.pod"))[:1]
 
 
@@ -47,7 +48,7 @@ def seeded(name, seed):
 
 
 def merge(values, more):
-    """Adds the parts of a measurement to the parts that are already known."""
+    """Adds the nested dictionary `more`, the parts of a measurement, to `values`, the parts that are already known."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(values.get(key), dict):
             merge(values[key], value)
@@ -68,8 +69,8 @@ class Plan:
         self.measurements = self.recipe.measurements(self.scale)
         self.given = dict(options.model)
         self.skipped = []  # (step, reason)
-        self.files = {}  # (model, seed) -> [(kind, file of the result)]
-        self.known = {}  # (model, seed) -> {kind: recorded values}
+        self.files = {}  # (model, seed) -> [(kind of measurement, file of its result)]
+        self.known = {}  # (model, seed) -> {kind of measurement: recorded values}
         self.choices = {}  # name of a model -> chosen learning rate
         self.all = {}
         self.configurations = {}  # name of a training step -> text of its configuration
@@ -77,7 +78,7 @@ class Plan:
         self.corpus, self.corpus_key = self._corpus() if needs_corpus else (options.corpus, "")
 
     def add(self, name, title, group, inputs, output, command, needs=(), **more):
-        """Adds a step. `output` and `command` are functions of the name with its key."""
+        """Adds a step. `output` and `command` are functions that receive the step's full name, including its key."""
         name = f"{name}-{digest(inputs, sorted(needs))}"
         step = Step(name, title, group, inputs, [output(name)], command(name), list(needs), **more)
         return self.all.setdefault(name, step)
@@ -167,7 +168,7 @@ class Plan:
     def _measure(self, measurement, model, seed, trained):
         key = (model.name, seed)
         if measurement.kind in ("model", "mask", "speed", "model_latency") and not model.attends:
-            # Models without attention have losses only.
+            # For models without attention layers, only the losses are measured.
             parts = [part for part in measurement.settings.get("parts", []) if part in ("heldout", "lengths")]
             if not parts:
                 return
@@ -189,7 +190,7 @@ class Plan:
         self.files.setdefault(key, []).append((measurement.kind, step.outputs[0]))
 
     def _measurement_step(self, measurement, name, folder, needs, baselines=None, group="measure"):
-        """Adds a step that measures the model in `folder`, which the steps `needs` create."""
+        """Adds a step that measures the model in `folder`. The model is created by the steps `needs`."""
         options, kind, settings = self.options, measurement.kind, measurement.settings
         baselines = baselines or {}
         inputs = {"kind": kind, "settings": settings, "device": options.device}
@@ -254,7 +255,7 @@ class Plan:
                 self.files.setdefault(key, []).append((f"{what} of {domain}", step.outputs[0]))
 
     def domain_text(self, domain, source):
-        """Joins the text files of a folder to one file."""
+        """Concatenates the text files of a folder to one file."""
         if not source.is_dir():
             raise UserError(
                 f"--domain {domain}={source}: expected a folder, found {'a file' if source.exists() else 'none'}"
@@ -295,7 +296,7 @@ class Plan:
         return sizes
 
     def results(self):
-        """Returns {(model, seed): {kind: values}} of the finished and of the recorded measurements."""
+        """Returns {(model, seed): {kind of measurement: values}} of all finished and all recorded measurements."""
         found = {key: json.loads(json.dumps(values)) for key, values in self.known.items()}
         for key, files in self.files.items():
             for kind, file in files:

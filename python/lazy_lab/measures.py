@@ -11,8 +11,8 @@ def bias_noise(bias, ranges):
     """Returns the standard deviation of the entries of a bias curve if neighboring entries differ only by noise.
 
     bias: mean bias of each range of distances; ranges: [first, last] distance of each range, both inclusive. Only
-    ranges of at most 4 distances beyond distance 10 are used: the curve is steep before them, and means over wider
-    ranges also differ by the slow changes of the curve."""
+    ranges that contain at most 4 distances and begin after distance 10 are used. At smaller distances the curve itself
+    is steep, and the means of wider ranges also differ because the curve changes slowly with distance."""
     first, last = np.asarray(ranges).T
     widths = last - first + 1
     used = (first > 10) & (widths <= 4)
@@ -20,7 +20,7 @@ def bias_noise(bias, ranges):
     scale = np.sqrt(widths[1:] * widths[:-1] / (widths[1:] + widths[:-1]))
     return float(
         1.4826 * np.median(np.abs(np.diff(means)) * scale)
-    )  # 1.4826: median deviation of a normal distribution
+    )  # the standard deviation of normal noise is 1.4826 times its median absolute deviation
 
 
 def inhibition_of_return(bias, ranges):
@@ -43,7 +43,7 @@ def inhibition_of_return(bias, ranges):
     recovery, far = mean(11, 100), mean(101, int(last[-1]))
     holds = (
         near > 2 * noise
-        and dip < -3 * noise  # the smallest of nine values of noise is below this bound in 1.2 % of heads
+        and dip < -3 * noise  # the minimum of nine values of pure noise is below -3 noise in 1.2 % of heads
         and dip < recovery
         and abs(recovery) < abs(dip) / 2
         and (far is None or abs(far) < abs(dip) / 4)
@@ -53,8 +53,8 @@ def inhibition_of_return(bias, ranges):
 
 
 def inhibition_share(layers, ranges):
-    """Returns the share of heads whose curve shows inhibition of return, and as its control the share of heads whose
-    mirrored curve (-b) does. The pattern exists only if the first share exceeds the second.
+    """Returns two shares of heads: the share whose bias curve b shows inhibition of return, and as a control the share
+    whose negated curve -b shows it. The pattern is only established if the first share exceeds the second.
 
     layers: bias curves [layer][head][range]."""
     curves = [np.asarray(curve, dtype=float) for heads in layers for curve in heads]
@@ -67,8 +67,9 @@ def effective_range(distances, losses, interval, margin=EQUAL_LOSSES):
     """Returns the effective range of a distance bias: the smallest distance R of the grid such that zeroing all entries
     beyond R, or beyond any larger distance of the grid, costs at most `margin` nats per token.
 
-    distances: increasing grid whose last distance zeroes nothing; losses: [distance][text] in nats per token;
-    interval: function from values to an object with the bound `high`, such as statistics.student_interval."""
+    distances: increasing grid; beyond its last distance there is no bias entry, so the last loss is the unchanged
+    model's. losses: [distance][text] in nats per token. interval: function that computes a confidence interval with the
+    upper bound `high` from a list of values, such as statistics.student_interval."""
     losses = np.asarray(losses, dtype=float)
     found = distances[-1]
     for distance, costs in reversed(list(zip(distances[:-1], losses[:-1] - losses[-1]))):
@@ -80,16 +81,18 @@ def effective_range(distances, losses, interval, margin=EQUAL_LOSSES):
 
 
 def uniform_sink_ratio(tau, length, constant=False):
-    """Returns the sink ratio of rows with equal scores under Elastic-Softmax, for each offset in the array `tau`: the
-    null of the excess sink. The weight on the first of i keys is max(0, 1 + tau) / i, or max(0, 1 / i + tau) for
-    constant offsets. Softmax, sparsemax and entmax have the value at tau = 0. `length` is in tokens."""
+    """Returns the sink ratio that Elastic-Softmax has if all scores of a row are equal, for each offset in the array
+    `tau`. The excess sink is measured relative to this value. The weight on the first of i keys is then
+    max(0, 1 + tau) / i, or max(0, 1 / i + tau) for constant offsets. For softmax, sparsemax and entmax, pass tau = 0.
+    `length` is in tokens."""
     visible = np.arange(1, length + 1)
     tau = np.asarray(tau, dtype=float)[..., None]
     return np.maximum(0, 1 / visible + (tau if constant else tau / visible)).mean(axis=-1)
 
 
 def excess_sink(sink_ratio, tau, length, constant=False):
-    """Returns the mean over layers and heads of the sink ratio minus its null at the learned offset of the head.
+    """Returns the mean over layers and heads of the sink ratio minus the sink ratio of equal scores
+    (uniform_sink_ratio) at the head's learned offset.
 
     sink_ratio, tau: arrays (layers, heads)."""
     return float(np.mean(np.asarray(sink_ratio, dtype=float) - uniform_sink_ratio(tau, length, constant)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from .errors import UserError
 from .steps import read_object, write_atomic
 
-MAX_PASSES = 4  # maximum number of epochs over the training text; more epochs improve a model little
+MAX_PASSES = 4  # maximum number of epochs over the training text; further epochs hardly improve a model
 SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 GROUPS = ("train", "eval", "speed", "report")
 # Options that must be the same for all trainings in one output folder. A later call may change the other options, for

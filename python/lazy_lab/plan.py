@@ -20,14 +20,14 @@ from .steps import Step, read_object, write_atomic
 
 DECODE_SAMPLES = 4
 DECODED_TOKENS = 64
-# Constants of the estimates. A backward pass takes twice as long as a forward pass. `lazy sinks` also measures 100
-# texts of 64 tokens. The decoding of one token is bound by memory bandwidth and takes as long as a forward pass over
-# several tokens.
+# Constants of the time estimates, in units of forward passes. A backward pass takes twice as long as a forward pass, so
+# training takes three. `lazy sinks` also measures 100 texts of 64 tokens. Decoding one token is bound by memory
+# bandwidth and takes as long as a forward pass over several tokens.
 TRAINING_PASSES = 3
 SINK_TOKENS = 6400
 DECODING_PASSES = 8
-DOCUMENT_TOKENS = 250  # of one benchmark document with all its answers
-BENCHMARK_DOCUMENTS = 2000  # of a benchmark without --limit
+DOCUMENT_TOKENS = 250  # number of tokens of one benchmark document with all its answers
+BENCHMARK_DOCUMENTS = 2000  # number of documents of a benchmark without --limit
 BYTES_PER_TOKEN = 4
 MAX_POSITIONS = 8192
 GROUP_TITLES = {"softmax": "softmax control", "lazy": "Lazy model"}
@@ -71,7 +71,8 @@ def training(options, kind, seed, gpu, bos, tokenizer):
     if not has_bos:
         data |= {"bos_per_document": False, "eos_per_document": has_eos}
     batch = micro_batch(options, gpu)
-    # The ten validations of a run together process about 5 % as many tokens as the training.
+    # The number of validation batches is chosen so that the ten validations of a run together process about 5 % as many
+    # tokens as the training.
     batches = max(1, min(16, round(0.005 * options.tokens / (batch * options.seq_len))))
     return {
         "model": model,
@@ -115,8 +116,8 @@ def shard_headers(corpus, split):
 
 
 def documents_with(corpus, split, tokens):
-    """Returns the number of documents at the beginning of a split that have at least `tokens` tokens together, or the
-    number of all documents if the split has fewer tokens."""
+    """Returns how many documents from the beginning of a split are needed to have at least `tokens` tokens together. If
+    the whole split has fewer tokens, returns the number of all its documents."""
     documents = 0
     for shard, header in shard_headers(corpus, split):
         own_tokens, own_documents = struct.unpack_from("<QQ", header, 24)
@@ -215,8 +216,8 @@ def begins_with_bos(options):
 
 
 def positions_length(options, limit, tokens):
-    """Returns the sequence length for the measurement of loss by position: the largest power of two that exceeds
-    neither MAX_POSITIONS, nor the larger of `limit` and --seq-len, nor the number of tokens that are measured."""
+    """Returns the sequence length for the measurement of loss by position. It is the largest power of two that is at
+    most MAX_POSITIONS, at most max(`limit`, --seq-len), and at most the number of measured tokens `tokens`."""
     return 1 << (max(1, min(MAX_POSITIONS, max(limit, options.seq_len), tokens)).bit_length() - 1)
 
 
@@ -230,8 +231,8 @@ def heldout_tokens(options, splits):
 
 class Plan:
     """All steps after first_steps(). `limit` is the model's max_position_embeddings. Without `splits`, or before the
-    step `bos`, the steps have their names, groups and estimates, but they cannot run. writes: the configurations of the
-    trainings are written."""
+    step `bos`, the steps have their names, groups and estimates, but they cannot run. `writes`: whether to write the
+    configuration files of the trainings."""
 
     def __init__(self, options, gpu, limit, splits=None, writes=True):
         self.options, self.gpu, self.writes = options, gpu, writes
@@ -252,8 +253,8 @@ class Plan:
 
     def steps(self):
         """Returns the steps ordered by seed, so that an interrupted command leaves complete pairs of a control and a
-        Lazy model. The step `train-untrained` is first, because it reports within seconds every error that would also
-        stop the trainings, such as a corpus with a different tokenizer."""
+        Lazy model. The step `train-untrained` (a single training step without learning) is first, because every error
+        that would stop the long trainings, such as a corpus with a different tokenizer, already occurs in it."""
         runs = self.options.output / "runs"
         steps = [self.untrained(), *self.measurements("before", self.options.model, [])]
         steps += self.measurements("untrained", runs / "untrained" / "model", ["train-untrained"])
@@ -326,7 +327,8 @@ class Plan:
             return Step(f"{what}-{name}", f"{title}: {name}", "eval", inputs, [file], command, needs, **estimate)
 
         def limited(option, number, applies):
-            """Returns the input of a step and the arguments of its command for a limited measurement."""
+            """Returns ({option: number}, ["--option", "number"]): an entry for the step's inputs and the command-line
+            arguments that limit a measurement. Both are empty if the limit does not apply."""
             return ({option: number}, [f"--{option}", str(number)]) if applies else ({}, [])
 
         length = options.seq_len

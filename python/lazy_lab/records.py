@@ -5,7 +5,7 @@
 | evidence | one training of the protocol configs/evidence.toml with all its measures | evidence/BLOCK.CELL.seedK.json |
 | steps | one step of a recipe: a training or one measurement of a model | evidence/steps/STEP-KEY/record.json |
 
-The long lists of the study `steps` (`rounded`) have 7 significant digits, everything else is exact.
+Numbers in long lists of the study `steps` are rounded to 7 significant digits (see `rounded`). Other numbers are exact.
 
 A file has one JSON object per line, sorted by its key `file`. It is compressed with zstd, so
 `zstd -dc steps.jsonl.zst | jq -c 'select(.model == "lazy") | .step'` reads it without this package.
@@ -19,7 +19,7 @@ from .errors import UserError
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results" / "records"
 STUDIES = ("evidence", "steps")
-LEVEL = 19  # of zstd
+LEVEL = 19  # zstd compression level
 LONG_LIST = 64
 
 
@@ -53,8 +53,8 @@ def read(study):
 
 def rounded(value, digits, inside_long_list=False):
     """Returns a JSON value in which the fractional numbers of lists with at least LONG_LIST items have `digits`
-    significant digits. Other numbers are unchanged. Such lists are losses by text or sequence, sinks by sample and
-    biases by distance: a mean over n items changes by at most its last digit over the square root of n."""
+    significant digits. Other numbers are unchanged. The long lists are losses by text or sequence, sink measures by
+    sample, and biases by distance. Pages show means over such lists, and rounding hardly changes a mean."""
     if isinstance(value, dict):
         return {key: rounded(item, digits) for key, item in value.items()}
     if isinstance(value, list):
@@ -65,7 +65,7 @@ def rounded(value, digits, inside_long_list=False):
 
 
 def write(path, records, digits=None):
-    """Writes records to a file. The same records result in the same bytes, in whatever order they are given.
+    """Writes records to a file. The bytes of the file do not depend on the order of the records.
 
     digits: see rounded(). Default: all numbers are exact.
     """
@@ -93,7 +93,8 @@ def value_at(record, path, default=None):
 
 def find(records, **conditions):
     """Returns the records with the given values, for example find(records, block="B", cell="lazy"). A condition with a
-    list, tuple or set accepts each of its values. In names of nested keys, two underscores separate the keys."""
+    list, tuple or set accepts each of its values. Two underscores separate nested keys: a__b=1 means record["a"]["b"]
+    == 1."""
 
     def accepts(record, key, expected):
         found = value_at(record, key.replace("__", "."))

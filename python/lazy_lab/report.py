@@ -21,7 +21,7 @@ class Measure:
     """One row of the report's table: a function that returns the value of a model, and the number format."""
 
     title: str
-    value: object  # function: entry of "models" in results.json -> number, or None if not measured
+    value: object  # function from an entry of "models" in results.json to a number, or None if not measured
     digits: int = 3
     unit: str = ""
     scale: float = 1.0

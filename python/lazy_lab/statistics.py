@@ -1,8 +1,8 @@
-"""Statistics over seeds: paired intervals, p values, Holm's correction, and what a number of seeds can show.
+"""Statistics over seeds: paired intervals, p values, Holm's correction, and the smallest detectable difference.
 
-The unit is the seed: one training per model. Models with the same seed have the same initial weights and order of
-tokens, so differences are paired by seed. An interval is a two-sided 95 % Student t interval. A claim is judged by one
-rule (`verdict`): both answers, reproduced and refuted, need the corrected p.
+A sample has one value per seed, that is, per training of a model. Models with the same seed have the same initial
+weights and order of tokens, so differences are paired by seed. An interval is a two-sided 95 % Student t interval. The
+function `verdict` decides about a claim: the answers "reproduced" and "refuted" need a corrected p value below 0.05.
 """
 
 import functools
@@ -62,9 +62,9 @@ def p_value(values, bound=0):
 
 
 def holm(p_values):
-    """Returns p values with Holm's correction for multiple tests (Holm 1979), in the form of the argument: a list, or a
-    dictionary of claims. None stands for a claim that was not measured or has no p. It remains None and does not count
-    in the size of the family."""
+    """Returns p values with Holm's correction for multiple tests (Holm 1979), as a list or dictionary like the
+    argument. None represents a claim that was not measured or has no p value. It remains None, and the correction does
+    not count it as a test."""
     if isinstance(p_values, dict):
         return dict(zip(p_values, holm(list(p_values.values()))))
     measured = [index for index, p in enumerate(p_values) if p is not None]
@@ -93,8 +93,8 @@ def verdict(values, adjusted_p, bound=0, side="below"):
 
 @functools.cache
 def detectable_multiple(seeds, power, level):
-    """Returns the true mean, in standard deviations of the differences, that a two-sided paired t test at this level
-    finds with the given power."""
+    """Returns the smallest true mean difference that a two-sided paired t test at significance level `level` detects
+    with probability `power`. The unit of the result is the standard deviation of the differences."""
     from scipy.optimize import brentq
     from scipy.stats import chi, norm, t
 
@@ -114,7 +114,8 @@ def detectable_multiple(seeds, power, level):
 
 
 def detectable(standard_deviation, seeds, power=0.8, tests=1):
-    """Returns the smallest true difference that a two-sided paired t test at 5 % finds with the given power.
+    """Returns the smallest true difference that a two-sided paired t test at the 5 % level detects with probability
+    `power`.
 
     standard_deviation: of the differences over seeds, in the unit of the result. tests: number of claims in the family;
     the level is 5 % divided by this number, as in the first step of Holm's correction. Returns None for fewer than two

@@ -66,12 +66,13 @@ class Step:
     needs: list[str] = field(default_factory=list)
     launcher: list[str] = field(default_factory=list)  # command prefix that starts `lazy`, such as torchrun
     stdin: Callable[[], bytes] | None = None
-    # File for the text that the command prints, without characters that are cut off at its ends. Default: the log
+    # File for the standard output of the command; incomplete UTF-8 characters at its ends are removed. Default: the
+    # log.
     stdout: Path | None = None
     continues: bool = False  # the command can resume from partial output, which is kept
-    # For estimates of the time (estimates.py):
-    kind: str = ""  # the times of steps of one kind are in proportion to their work
-    work: float = 0  # number of tokens in a forward pass that take as long as the step without its fixed time
+    # The following fields are for estimates of the time (estimates.py).
+    kind: str = ""  # steps of the same kind take time in proportion to their work
+    work: float = 0  # work of the step (without its fixed time), in tokens of a forward pass that take the same time
     fixed_seconds: float = 1  # time to start the command, to load the model and to write results
 
 
@@ -79,13 +80,14 @@ class Runner:
     """Runs steps. Records, locks and logs are stored in `folder`/steps."""
 
     def __init__(self, folder, program, threads=0, command="uptrain"):
-        self.name = command  # of the running command, for messages
+        self.name = command  # name of the `lazy` command, for messages
         self.folder = folder / "steps"
         self.program = [program, *(["--threads", str(threads)] if threads else [])]
         self.stopped = 0
         self.child = None
         self.after = lambda step: None  # called after each computed step
-        # The names of the steps of all calls of run(), for the numbers in messages. Default: the steps of the call.
+        # Names of the steps in all calls of run() together, so that messages can show "step n of m". If empty, only the
+        # steps of the current call are counted.
         self.planned = []
 
     def record_path(self, step):

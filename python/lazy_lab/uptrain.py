@@ -88,7 +88,7 @@ def write_pages(folder):
 def run(arguments):
     if arguments["report_only"]:
         folder = Path(arguments["report_only"])
-        report.read_results(folder)  # report a wrong folder before missing packages
+        report.read_results(folder)  # raises an error for a wrong folder before packages are checked
         if line := lacking(folder):
             raise UserError(line)
         return write_pages(folder)

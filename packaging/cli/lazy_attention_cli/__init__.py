@@ -38,7 +38,7 @@ def main() -> None:
     if why := refusal(folder):
         sys.exit(why)
     environment = os.environ | {"LAZY_PYTHON": os.environ.get("LAZY_PYTHON") or sys.executable}
-    if folder.parent != HERE.parent:  # the run path of the program finds only a PyTorch in the same site-packages
+    if folder.parent != HERE.parent:  # the program's built-in library path only covers this site-packages
         paths = [str(folder / "lib"), os.environ.get("LD_LIBRARY_PATH")]
         environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
     os.execve(HERE / "lazy", ["lazy", *sys.argv[1:]], environment)

@@ -118,12 +118,13 @@ def lazy_attention_forward(
         tau = _setting(module, "lazy_tau", -1.0, own_tau)
         if not isinstance(tau, Tensor):
             tau = torch.full((query.shape[1],), float(tau), device=query.device)
-    # The types differ for bf16 models with fp32 rotary tables and for fp32 models under autocast.
+    # query, key and value can have different types: in bf16 models with fp32 rotary tables, and in fp32 models under
+    # autocast.
     types = {query.dtype, key.dtype, value.dtype}
     if len(types) > 1 and not torch.is_autocast_enabled(query.device.type):
         query, key = query.to(value.dtype), key.to(value.dtype)
     cu_q, cu_k = kwargs.get("cu_seq_lens_q"), kwargs.get("cu_seq_lens_k")
-    if attention_mask is None and cu_q is not None:  # DataCollatorWithFlattening
+    if attention_mask is None and cu_q is not None:  # packed documents of DataCollatorWithFlattening
         attention_mask = torch.stack((cu_q, cu_q if cu_k is None else cu_k)).to(torch.int32)[None, None]
     out = attend(
         query.transpose(1, 2),

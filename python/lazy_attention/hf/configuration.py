@@ -45,7 +45,7 @@ class LazyConfig(WithoutWeights, LlamaConfig):
 
     def __post_init__(self, **kwargs):
         if self.sliding_window is not None and self.sliding_window < 1:
-            self.sliding_window = None  # transformers' caches treat every number as a window
+            self.sliding_window = None  # -1 means no window here, but transformers' caches treat -1 as a window size
         if self.rope_parameters is None and "rope_theta" not in kwargs:
             self.rope_parameters = {"rope_type": "default", "rope_theta": 1.5e5}
         super().__post_init__(**kwargs)

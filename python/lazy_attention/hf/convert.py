@@ -20,7 +20,7 @@ from .families import (
 )
 from .pretrained import LazyPreTrained, expect_no_weights
 
-# Arguments of make_lazy whose name differs from the key in the configuration, by this key.
+# Key of the model configuration -> name of the argument of make_lazy that sets it, where the two names differ.
 _ARGUMENT_OF = {
     "offset_init": "tau",
     "offset_trainable": "tau_trainable",
@@ -109,7 +109,7 @@ def make_lazy(
         )
     expect_no_weights("make_lazy", model.config.output_attentions)
     old = model.config
-    config = copy.deepcopy(old)  # other models may share the old one
+    config = copy.deepcopy(old)  # do not modify `old`: other models may share it
     if not converted:
         config.__class__ = lazy_config_class(type(old))
     for name, value in settings.items():
@@ -127,7 +127,8 @@ def make_lazy(
 
 
 def _change(key: str, before, value) -> str:
-    """Describes the change of a configuration key by a second call. Empty if the value does not change."""
+    """Returns a text that describes how a second call of make_lazy would change a configuration key. The text is empty
+    if the value would not change."""
     if before == value:
         return ""
     argument = _ARGUMENT_OF.get(key, key)
@@ -137,7 +138,7 @@ def _change(key: str, before, value) -> str:
 
 
 def _reason(model) -> str:
-    """Why the model's family cannot be converted, where the model shows it."""
+    """Returns the reason why a model of this family cannot be converted, if the reason is visible in the model."""
     if not isinstance(model, PreTrainedModel):
         return ""
     if any(hasattr(module, "sinks") for module in model.modules()):

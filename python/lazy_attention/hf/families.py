@@ -90,8 +90,8 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
 
 
 def check_lazy_keys(values: Mapping, argument_of: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError if a key of `lazy_config_class` has an invalid value in `values`. The message has the name that
-    `argument_of` maps the key to, if it contains the key."""
+    """Raises ValueError if a key of `lazy_config_class` has an invalid value in `values`. The message names the key, or
+    the function argument to which `argument_of` maps the key."""
     names = argument_of or {}
 
     def expect(valid: bool, key: str, expected: str) -> None:
@@ -191,8 +191,8 @@ class LazyFamilyModel(LazyPreTrained):
         self.initialize_lazy_parameters()
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args):
-        """Also accepts the tensor names of LazyForCausalLM, so that load_state_dict (and the resume_from_checkpoint
-        option of Trainer) can read such a checkpoint."""
+        """Also accepts the tensor names of LazyForCausalLM, which earlier versions of this class saved, so that
+        load_state_dict and Trainer's resume_from_checkpoint can read these older checkpoints."""
         if f"{prefix}model.embeddings.weight" in state_dict:
             for name in list(state_dict):
                 old, new = next((pair for pair in _NAMES if pair[0] in name), ("", ""))
@@ -202,8 +202,8 @@ class LazyFamilyModel(LazyPreTrained):
     def save_pretrained(self, save_directory, *args, **kwargs):
         """Writes a folder that the program `lazy` can read. `AutoModelForCausalLM.from_pretrained` can read it after
         ``import lazy_attention.hf``. The arguments are the same as in transformers. If the model is sharded by FSDP2,
-        every process must call this method. Raises ValueError for a model with adapters whose base model was converted
-        in this process and therefore has no folder.
+        every process must call this method. Raises ValueError for a model with PEFT adapters whose base model was
+        converted in this process: saved adapters refer to the folder of their base model, and there is no such folder.
         """
         if getattr(self, "_hf_peft_config_loaded", False) and not self.name_or_path:
             raise ValueError(
@@ -219,8 +219,8 @@ def attention_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def _refuse_others(layer: nn.Module, _) -> None:
-    """Forward pre-hook of an attention layer. Raises ValueError if the layer's configuration selects another attention
-    implementation than "lazy", for example because it was changed without the model's methods."""
+    """Forward pre-hook of an attention layer. Raises ValueError if the layer's configuration selects an attention
+    implementation other than "lazy", for example because a caller has assigned config._attn_implementation directly."""
     found = layer.config._attn_implementation
     if found != "lazy":
         raise ValueError(

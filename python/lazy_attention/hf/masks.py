@@ -42,8 +42,9 @@ def _check(
     kv_length: int,
     window: int | None,
 ) -> None:
-    """Raises ValueError if the mask differs from the documents and the window. Only the distances -1, 1, 2, 4, ... and
-    the edge of the window are tested, which takes O(n log n) instead of O(n^2) evaluations."""
+    """Raises ValueError if the mask is not the mask of these packed documents with this sliding window. Only pairs of
+    query and key at the distances -1, 1, 2, 4, ... and at the edge of the window are tested. This takes O(n log n)
+    evaluations of the mask function instead of O(n^2)."""
     distances = {-1} | {2**n for n in range(kv_length.bit_length())}
     if window is not None:
         distances |= {window - 1, window}
@@ -79,8 +80,8 @@ def _documents_of_keys(
     keys = torch.arange(kv_length, device=device) + kv_offset
     first = q_offset + torch.zeros((), dtype=torch.long, device=device)  # position of the first query
     last = first + q_length - 1
-    # Keys before the first query: the keys that the first query sees belong to its document. Keys that are hidden by
-    # the window may belong to the same document.
+    # Keys before the first query: the keys that the first query sees belong to the first query's document. Keys outside
+    # its sliding window are assigned to this document as well.
     before = visible(first.expand(kv_length), torch.minimum(keys, first))
     if window is not None:
         before = before | (first - keys >= window)

@@ -49,7 +49,7 @@ class LazyDecoderAttention(LazyAttention):
             tau_trainable=config.offset_trainable,
             distance_bias_window=config.distance_bias_window,
             distance_bias_std=config.distance_bias_init_std,
-            rope_base=config.rope_parameters["rope_theta"] or None,  # 0: no rotation
+            rope_base=config.rope_parameters["rope_theta"] or None,  # rope_theta 0 means no rotary embedding
             rope_options=config.rope_options(),
             window=window,
             sink=config.sink_init,
@@ -234,9 +234,9 @@ class LazyForCausalLM(LazyPreTrainedModel, GenerationMixin):
         **kwargs,
     ) -> CausalLMOutputWithPast | tuple:
         """The arguments and results are the same as for other causal language models of transformers. input_ids:
-        (batch, length), int64. attention_mask: (batch, length), 0 at padding. labels: the same shape as input_ids, not
-        shifted by the caller; the label -100 is excluded from the loss. The result has logits (batch, length or
-        logits_to_keep, vocabulary) and the loss in nats per token."""
+        (batch, length), int64. attention_mask: (batch, length), 0 at padding. labels: the same shape as input_ids; the
+        caller must not shift them, and tokens with the label -100 are excluded from the loss. The result has logits
+        (batch, length, vocabulary), or only the last logits_to_keep positions, and the loss in nats per token."""
         result = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

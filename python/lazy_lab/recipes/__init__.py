@@ -1,7 +1,8 @@
 """Recipes of `lazy lab`: which models are trained, what is measured on them, and which numbers are on the page.
 
-A recipe is a Recipe object in one of the modules MODULES. A page has one row per model with the mean over seeds and its
-95 % interval, the published value where the paper has one, and the paired differences that the recipe asks about.
+A recipe is a Recipe object in one of the modules MODULES. Its page has a table with one row per model: the mean over
+seeds of each quantity, its 95 % interval, and the published value if the paper has one. A second table has the
+differences between models, paired by seed.
 """
 
 import importlib
@@ -18,8 +19,9 @@ MODULES = ("tables", "figures", "rivals", "studies", "evidence")
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of models and training data. `files` are configurations in configs/, `overrides` apply to every model,
-    `attention` only to models whose layers are attention. `settings` are the settings of `lazy measure model`."""
+    """The size of models and training data. `files` are configuration files in configs/. `overrides` are configuration
+    overrides for every model, and `attention` are overrides for models with attention layers. `settings` are the
+    settings of `lazy measure model`."""
 
     name: str
     means: str
@@ -36,8 +38,10 @@ class Scale:
 
 
 def measure_settings(context, lengths, heldout, sinks, blocks, bos):
-    """Returns settings of `lazy measure model`. bos: sequences begin with BOS and documents are separated by EOS;
-    otherwise BOS precedes each document. heldout and sinks are numbers of sequences of `context` tokens."""
+    """Returns the settings of `lazy measure model`. bos: if true, sequences begin with BOS and documents are separated
+    by EOS; otherwise each document begins with BOS. context: sequence length in tokens. heldout and sinks: numbers of
+    sequences for the held-out loss and for the sink measures. lengths: sequence lengths of the loss by length, as
+    multiples of `context`; `blocks` becomes the setting length_blocks of this measurement."""
     settings = {"bos_per_sequence": bos, "bos_per_document": not bos, "eos_per_document": bos}
     settings |= {"heldout_tokens": heldout * context, "sink_lengths": [64, context], "sink_tokens": sinks * context}
     return settings | {"lengths": [factor * context for factor in lengths], "length_blocks": blocks}
@@ -62,9 +66,10 @@ SCALES = {
 
 @dataclass
 class Model:
-    """A model of a recipe. `overrides` maps configuration keys to values. `files` replaces the configurations of the
-    scale, `kind` is the name in configs/models. The rates of `rates` are compared by short trainings with the
-    overrides `trial`, and the model is trained with the rate whose held-out loss is lowest."""
+    """A model of a recipe. `overrides` maps configuration keys to values. `files`, if given, replaces the configuration
+    files of the scale. `kind` is the name of the architecture in configs/models. `rates`: learning rates that are
+    compared by short trainings with the additional overrides `trial`; the model is trained with the rate that gives the
+    lowest held-out loss."""
 
     name: str
     overrides: dict = field(default_factory=dict)
@@ -78,7 +83,7 @@ class Model:
         return self.kind == "transformer"
 
     def configuration(self, scale, seed):
-        """Returns (files, overrides) of the training with one seed."""
+        """Returns (configuration files, overrides) for the training with the given seed."""
         files = self.files or tuple(file.format(kind=self.kind) for file in scale.files)
         overrides = {"model.kind": self.kind.replace("-", "_")} | ({} if self.files else scale.overrides)
         if self.attends and not self.files:
@@ -88,9 +93,10 @@ class Model:
 
 @dataclass
 class Measurement:
-    """A measurement of every model, or of the models in `models`. `kind` is a kind of `lazy measure`, or "tasks" for
-    `lazy eval --tasks`. `given`: it is measured on the models of --model instead of trained models. `baselines` are
-    models that are timed in turn with each model. `needs_data`: skipped without --data."""
+    """A measurement of every model, or only of the models in `models`. `kind` is a kind of `lazy measure`, or "tasks"
+    for `lazy eval --tasks`. `given`: measure the models that the user passes by --model instead of trained models.
+    `baselines`: models whose time is measured alternately with the time of each model. `needs_data`: the measurement is
+    skipped without --data."""
 
     kind: str
     settings: dict = field(default_factory=dict)
@@ -98,7 +104,7 @@ class Measurement:
     baselines: tuple = ()
     given: bool = False
     needs_data: bool = False
-    reads: str = "corpus"  # "", "corpus", or "text" for measurements that accept --text and --corpus
+    reads: str = "corpus"  # input: "" (none), "corpus" (only --corpus), or "text" (--text or --corpus)
 
     def selects(self, model):
         return not self.models or model.name in self.models
@@ -106,9 +112,9 @@ class Measurement:
 
 @dataclass
 class Column:
-    """One measured quantity. `value` maps the measurements of one model, a dict by kind, to a number, or is the path of
-    the value, such as "model heldout loss", whose numbers are averaged. A missing key means that it was not measured.
-    `paper` maps names of models to published values."""
+    """One measured quantity, a column of the page's table. `value` is a function that receives the measurements of one
+    model as {kind: values} and returns a number, or a path of keys such as "model heldout loss", whose numbers are
+    averaged. If a key is missing, the quantity was not measured. `paper` maps names of models to published values."""
 
     title: str
     value: Callable | str
@@ -122,15 +128,15 @@ class Column:
 
 
 def mean_at(measured, path):
-    """Returns the mean of all numbers at a path of keys, separated by spaces."""
+    """Returns the mean of all numbers at a path, for example "model heldout loss": keys separated by spaces."""
     for key in path.split():
         measured = measured[key]
     return float(np.mean(measured))
 
 
 def line_chart(series, x, y, lengths=False):
-    """Returns a figure with one line per (label, x values, y values), or None without lines. lengths: the x axis is
-    logarithmic and shows lengths in tokens."""
+    """Returns a figure with one line for each (label, x values, y values) of `series`, or None if there is no line.
+    lengths: whether the x axis is logarithmic and shows lengths in tokens."""
     series = [item for item in series if len(item[1])]
     if not series:
         return None
@@ -148,8 +154,8 @@ def line_chart(series, x, y, lengths=False):
 
 @dataclass
 class Difference:
-    """A question: the paired difference of a column between two models, `over` minus `under`. Primary differences share
-    one Holm correction; others are shown without a p value."""
+    """A question: the difference of a column between two models, `over` minus `under`, paired by seed. The p values of
+    all primary differences are corrected together by Holm's method. Other differences are shown without a p value."""
 
     question: str
     column: str
@@ -160,8 +166,9 @@ class Difference:
 
 @dataclass
 class Recipe:
-    """`models`, `measurements` and `columns` are functions of the scale. `draw` draws the picture: it receives the
-    results and returns a matplotlib figure, or None if the values are missing."""
+    """`models`, `measurements` and `columns` are functions that receive the Scale and return the recipe's models, their
+    measurements and the columns of the page's table. `draw` receives the results and returns the picture as a
+    matplotlib figure, or None if measurements for the picture are missing."""
 
     name: str
     title: str
@@ -175,11 +182,12 @@ class Recipe:
 
 
 def model_measurement(scale, *parts):
-    """The losses, sinks and parameters of `lazy measure model`, restricted to some parts of a record."""
+    """Returns the measurement `lazy measure model`, restricted to `parts`, such as "heldout" and "sinks"."""
     return Measurement("model", scale.settings | {"parts": list(parts)})
 
 
-# Models that several recipes use. Lazy is Elastic-Softmax from tau = -1, a distance bias, and RoPE with base 1.5e5.
+# Models that several recipes use. Lazy has Elastic-Softmax with the initial offset tau = -1, a distance bias, and RoPE
+# with base 1.5e5.
 SOFTMAX = Model("softmax")
 SOFTMAX_BASE = Model("softmax-base150k", {"model.rope_theta": 150000})
 ELASTIC = Model("elastic", {"model.normalizer": "elastic"})
@@ -191,7 +199,8 @@ def lazy_model(scale, name="lazy", **more):
 
 
 def sinks_of(key):
-    """Returns the value of a sink measure at the training length: with BOS first if the model was trained with it."""
+    """Returns a function that reads the sink measure `key` at the training length from the measurements of a model. The
+    sequences begin with BOS if they did so in training."""
 
     def value(measured):
         by_length = measured["model"]["sinks"]

@@ -1,6 +1,6 @@
-"""The evidence protocol: the blocks of configs/evidence.toml, which were fixed before their runs.
+"""The recipes of the evidence protocol, one per block of configs/evidence.toml. The blocks were fixed before the runs.
 
-A cell is a model. Seed k sets training.seed = 41 + k for every cell, so runs of one seed are a pair.
+A cell of a block is one model. Seed k sets training.seed = 41 + k for every cell, so models are compared by seed.
 """
 
 import math
@@ -30,13 +30,14 @@ def parsed(overrides):
         key, value = item.split("=", 1)
         try:
             out[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:  # a word without quotes
+        except tomllib.TOMLDecodeError:  # the value is not TOML: a string without quotes
             out[key] = value
     return out
 
 
 def block_models(name, scale):
-    """Returns the cells of a block. At tiny scale, the protocol's sizes of model and training are left out."""
+    """Returns the models of a block. At tiny scale, the protocol's overrides of model size and training length are not
+    applied."""
     block, sizes = protocol()[name], protocol()["protocol"]
     small = scale.name == "small"
     own = parsed(sizes["overrides"] + block.get("overrides", [])) if small else {}
@@ -84,12 +85,12 @@ def block_columns(scale):
 
 
 def draw_sinks(results):
-    """The sink ratio by layer of every cell, mean over heads and seeds."""
+    """Draws the sink ratio (mean over heads and seeds) by layer, one line per model of the block."""
     series = []
     for name in results.models:
         found = [values["model"]["sinks"] for values in results.values(name) if "model" in values]
         ways = [values[max(values, key=int)] for values in found]
-        ratios = [(way.get("bos") or way["no_bos"])["by_head"]["sink_ratio"] for way in ways]  # (seed, layer, head)
+        ratios = [(way.get("bos") or way["no_bos"])["by_head"]["sink_ratio"] for way in ways]  # [seed][layer][head]
         by_layer = 100 * np.mean(ratios, axis=(0, 2)) if ratios else []
         series.append((name, np.arange(1, len(by_layer) + 1), by_layer))
     return line_chart(series, "layer", "weight on the first key, %")

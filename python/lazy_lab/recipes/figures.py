@@ -21,20 +21,22 @@ from . import (
 
 
 def layers_of(values, first, last, of=24):
-    """Returns the layers from `first` to `last`, numbers from 1 of a model with `of` layers, of a model with
-    len(values) layers: the layers at the same fractions of the depth."""
+    """Returns a range of layers of `values`, which has one entry per layer. `first` and `last` number layers from 1 in
+    the paper's model with `of` layers; the range covers the same fractions of the depth in this model."""
     low = 0 if first == 1 else min(len(values) - 1, round((first - 1) * len(values) / of))
     return values[low : max(low + 1, round(last * len(values) / of))]
 
 
 def biases(measured):
-    """Returns ([layer][head][range], [first, last] distance of each range) of the learned distance bias."""
+    """Returns the learned distance bias as a pair: the mean bias [layer][head][range] over each range of distances, and
+    the list of the ranges as [first, last] distance."""
     bias = measured["model"]["learned"]["distance_bias"]
     return np.array(bias["bias"]), np.array(bias["distances"])
 
 
 def bias_size(first, last):
-    """Mean |bias| over layers, heads and distances."""
+    """Returns a function that computes the mean |bias| over the layers `first` to `last`, all heads and all distances.
+    See layers_of for the numbering of layers."""
 
     def value(measured):
         curves, ranges = biases(measured)
@@ -45,14 +47,16 @@ def bias_size(first, last):
 
 
 def first_slope(measured):
-    """Slope of a straight line through the biases of the first layer at distances up to 100, mean over heads."""
+    """Returns the slope of a straight line fitted to the biases of the first layer (mean over heads) at distances up to
+    100."""
     curves, ranges = biases(measured)
     used = ranges[:, 1] <= 100
     return float(np.polyfit(ranges[used].mean(axis=1), curves[0][:, used].T, 1)[0].mean())
 
 
 def inhibition(index):
-    """Share of heads in layers 11 to 24 with inhibition of return (index 0), or with the mirrored pattern (index 1)."""
+    """Returns a function that computes the share of heads in layers 11 to 24 whose distance bias shows inhibition of
+    return (index 0) or, as a control, the pattern with the opposite sign (index 1)."""
 
     def value(measured):
         curves, ranges = biases(measured)
@@ -66,7 +70,7 @@ def offsets(first, last, of=np.mean):
 
 
 def bias_reach(measured):
-    """The effective range: the bias beyond this distance is not used."""
+    """Returns the effective range of the distance bias: zeroing the bias beyond it hardly increases the loss."""
     found = measured["bias_range"]
     return effective_range(found["distances"], found["loss"], student_interval)
 
@@ -83,14 +87,16 @@ LAYER_NOTE = "Layers are numbered as in the paper's models of 24 layers, at the 
 
 
 def alibi_change(measured):
-    """Mean relative change of the trained ALiBi slopes from their initial values, 2^(-8 h / heads) for h = 1, 2, ..."""
+    """Returns the mean relative change of the trained ALiBi slopes from their initial values, which are
+    2^(-8 h / heads) for the heads h = 1, 2, ..."""
     slopes = np.array(measured["model"]["learned"]["alibi_slopes"])  # (layers, heads)
     start = 2.0 ** (-8 * np.arange(1, slopes.shape[1] + 1) / slopes.shape[1])
     return float(np.abs(slopes / start - 1).mean())
 
 
 def draw_biases(results):
-    """The mean bias over heads of the first, the middle and the last layer by distance, of the first model."""
+    """Draws the distance bias (mean over heads) by distance for the first, the middle and the last layer of the
+    recipe's first model."""
     found = [biases(values) for values in results.values(results.models[0]) if "model" in values]
     if not found:
         return None
@@ -100,7 +106,7 @@ def draw_biases(results):
 
 
 def draw_offsets(results):
-    """The offset tau of every head by layer."""
+    """Draws the offset tau of every head of the Lazy model by layer."""
     found = [np.array(values["model"]["learned"]["tau"]) for values in results.values("lazy") if "model" in values]
     if not found:
         return None
@@ -152,7 +158,8 @@ def length_models(scale):
 
 
 def rise(factor):
-    """The loss at `factor` times the training length minus the loss at the training length."""
+    """Returns a function that computes the rise of the loss with length: the loss at `factor` times the training length
+    minus the loss at the training length."""
 
     def value(measured):
         lengths = measured["model"]["lengths"]["bos_every_window"]
@@ -180,7 +187,7 @@ def with_lengths(scale, *factors):
 
 
 def figure9_models(scale):
-    """Softmax models with a distance bias. They have context 1024 at paper scale."""
+    """Returns the models of Figure 9: softmax models with a distance bias. Their context is 1024 at paper scale."""
     context, own = scale.context, {}
     if scale.name == "paper":
         context = 1024

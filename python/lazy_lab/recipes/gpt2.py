@@ -1,9 +1,10 @@
 """The attention sink of GPT-2: measures and interventions for any model folder that transformers loads as GPT-2, after
 "Attention Sink Mechanisms Are Not Universal Across Different Transformer Architectures" (the study).
 
-gamma = W_k^T b_Q, over all heads together; Delta_j = gamma . x_j for the normalized input x_j of a layer's attention is
-the part of the score of key j that every query shares, without the factor 1 / sqrt(head size). EPE_i is the effective
-positional embedding of position i. Layers and positions are counted from 0 in code and records.
+b_Q is the bias of a layer's query projection and W_k the weight of its key projection. gamma = W_k^T b_Q, over all
+heads together. Delta_j = gamma . x_j, where x_j is the normalized input of the layer's attention at position j. It is
+the part of the score of key j that does not depend on the query, without the factor 1 / sqrt(head size). EPE_i is the
+effective positional embedding of position i. Layers and positions are counted from 0 in code and records.
 """
 
 import argparse
@@ -18,14 +19,14 @@ from .. import records
 from ..errors import UserError
 from .study import rounded, run_command
 
-# How EPE_i is computed from the learned position embedding p_i. The formula of the study is "literal"; the study does
-# not say whether the norm before the MLP is applied.
+# Three ways to compute the effective positional embedding (EPE) from the learned position embedding p_i. "literal" is
+# the formula in the study. The study does not say whether the norm before the MLP is applied.
 READINGS = {
     "literal": "p + MLP(p)",
     "normed": "p + MLP(norm(p))",
     "block": "the first layer applied to a sequence of p alone",
 }
-TOP, BINS, MAP_LENGTH, SINK = 10, 48, 32, 0.3  # SINK: a head has a sink if its mean weight on the first key is above
+TOP, BINS, MAP_LENGTH, SINK = 10, 48, 32, 0.3  # a head has a sink if its mean weight on key 0 exceeds SINK
 FIRST_ORDER_POSITIONS = (0, 1, 2, 4, 8, 16, 32)
 
 
@@ -45,8 +46,8 @@ def load(folder):
 
 
 def samples(tokenizer, text, count, length):
-    """Returns (at most count, length) token ids: stretches of the text at equal distances, each after BOS if the
-    tokenizer has BOS."""
+    """Returns token ids of shape (number of samples, length), with at most `count` samples. The samples are taken at
+    equal distances from the text. Each sample begins with BOS if the tokenizer has a BOS token."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     own = length - len(start)
@@ -63,7 +64,7 @@ def query_bias(model, layer):
 
 
 def key_weights(model, layer):
-    """Returns W_k with the shape (output, input) in float64."""
+    """Returns the weight W_k of the layer's key projection, of shape (output, input), in float64."""
     width = model.config.n_embd
     return model.transformer.h[layer].attn.c_attn.weight[:, width : 2 * width].detach().double().T
 
@@ -73,12 +74,13 @@ def gamma(model, layer):
 
 
 def alignment(model, layer, rows):
-    """Returns cos(b_Q, W_k v) for vectors v (n, width), over all heads together."""
+    """Returns the cosine between b_Q and W_k v for each row v of `rows` (n, width), over all heads together."""
     return torch.cosine_similarity(rows.double() @ key_weights(model, layer).T, query_bias(model, layer)[None], eps=0)
 
 
 def effective_positions(model, reading):
-    """Returns EPE of all positions, (positions, width) in fp32."""
+    """Returns the effective positional embedding (EPE) of all positions, (positions, width) in fp32. `reading` is a key
+    of READINGS."""
     p, block = model.transformer.wpe.weight.detach(), model.transformer.h[0]
     if reading == "block":
         return block(p[:, None])[:, 0]
@@ -87,7 +89,7 @@ def effective_positions(model, reading):
 
 @contextlib.contextmanager
 def removed(*handles):
-    """Removes hooks at the end of the block."""
+    """Context manager that removes the forward hooks `handles` when its `with` block ends."""
     try:
         yield
     finally:
@@ -97,7 +99,8 @@ def removed(*handles):
 
 @contextlib.contextmanager
 def zeroed(parameters):
-    """Sets entries to zero within the block. parameters: list of (tensor, index)."""
+    """Context manager that sets entries of parameters to zero and restores them when its `with` block ends. parameters:
+    list of (tensor, index)."""
     saved = [(tensor, tensor.detach().clone()) for tensor, _ in parameters]
     try:
         for tensor, index in parameters:
@@ -119,7 +122,7 @@ def zero_key_columns(model, layers, coordinates):
 
 
 def shift_stream(model, layer, changes):
-    """Adds vectors to the residual stream before a layer. changes: {position: vector}."""
+    """Context manager that adds vectors to the residual stream before a layer. changes: {position: vector}."""
 
     def hook(module, arguments):
         stream = arguments[0].clone()
@@ -131,7 +134,8 @@ def shift_stream(model, layer, changes):
 
 
 def exchange_positions(model, replaced):
-    """Replaces learned position embeddings at the input. replaced: {position: position of the embedding used there}."""
+    """Context manager that replaces learned position embeddings at the input. replaced: {position: position whose
+    embedding is used there instead}."""
 
     def hook(module, arguments, output):
         order = torch.arange(output.shape[-2])
@@ -152,7 +156,7 @@ def zero_first_token(model):
 
 @contextlib.contextmanager
 def first_layers(model, count):
-    """Runs only the first `count` layers within the block."""
+    """Context manager that shortens the model to its first `count` layers."""
     layers = model.transformer.h
     model.transformer.h = layers[:count]
     try:
@@ -167,8 +171,8 @@ def attention(model, ids):
 
 
 def mean_attention(weights):
-    """Returns the attention to the first two positions, for each text and layer, over heads and later queries, and the
-    share of heads with a sink."""
+    """Returns three quantities for each text and layer: the mean weight on the first key and on the second key
+    ("first", "second"; means over heads and later queries), and the share of heads with an attention sink ("sink")."""
     found = {"first": [], "second": [], "sink": []}
     for layer in weights:
         found["first"].append(layer[:, :, 1:, 0].mean((1, 2)))
@@ -178,8 +182,10 @@ def mean_attention(weights):
 
 
 def interventions(model, epe, massive, layers):
-    """Returns {name: function that returns the context of the intervention}. Interventions 1 and 5 change the layers in
-    `layers`; 2 and 3 change the stream before the first of them, or before layer 1. epe: {reading: vectors}."""
+    """Returns {name of the intervention: function that returns its context manager}. Interventions 1 and 5 change all
+    layers in `layers`. Interventions 2 and 3 change the residual stream before the first of these layers; if this is
+    layer 0, they change it before layer 1 instead. epe: {reading: effective positional embeddings}. massive: the key
+    columns that intervention 5 sets to zero."""
     stream = max(1, layers[0])
     made = {
         "1": lambda: zero_query_bias(model, layers),
@@ -193,8 +199,9 @@ def interventions(model, epe, massive, layers):
 
 
 def everywhere(model, ids, epe, massive, pairs):
-    """Measures attention under all interventions in all layers, their input versions 2' and 3', and the control of 5:
-    random pairs of columns outside of the TOP largest coordinates of |EPE_0|."""
+    """Measures the attention under every intervention, applied to all layers. 2' and 3' are versions of 2 and 3 that
+    exchange position embeddings at the input. The controls of intervention 5 set random pairs of key columns to zero,
+    chosen outside of the TOP largest coordinates of |EPE_0|."""
     layers = range(model.config.n_layer)
     order = epe["literal"][0].abs().argsort(descending=True)
     outside = order[min(TOP, len(order) // 4) :].tolist()
@@ -220,8 +227,9 @@ def everywhere(model, ids, epe, massive, pairs):
 
 
 def one_layer_at_a_time(model, ids, epe, massive):
-    """Returns {intervention: attention to the first position in layer n when only layer n is changed}. Interventions 2
-    and 3 change the stream before the layer, so layer 0 is None."""
+    """Returns {intervention: list with one number per layer n}: the attention to the first position in layer n if only
+    layer n is changed. Interventions 2 and 3 change the residual stream before layer n and do not apply to layer 0,
+    where their value is None."""
     found = {}
     for layer in range(model.config.n_layer):
         for name, context in interventions(model, epe, massive, [layer]).items():
@@ -248,9 +256,10 @@ def streams(model, ids):
 
 
 def variances(model, ids):
-    """Returns {vectors: one number per text}: the variance over channels at the first position divided by the mean of
-    other positions, minus 1, as a mean over layers and heads. Vectors are the streams before the layers and the values
-    of the heads."""
+    """Compares the variance over channels at the first position with the other positions. Returns {"stream": [...],
+    "values": [...]} with one number per text: the variance at the first position divided by the mean variance at the
+    other positions, minus 1, as a mean over layers and heads. "stream" is the residual stream before each layer, and
+    "values" are the value vectors of the heads."""
     before, inputs = streams(model, ids)
     found = {"stream": [], "values": []}
     for block, stream, x in zip(model.transformer.h, before, inputs):
@@ -262,9 +271,9 @@ def variances(model, ids):
 
 
 def delta(model, ids, epe):
-    """Measures Delta_j in each layer, and how much of its excess at the first position the first-order contribution of
-    EPE explains: gamma . (g * (EPE_j - mean EPE_j)) / s_j, where g is the weight of the norm and s_j the standard
-    deviation of the stream at position j. The norm is linear for a given s_j."""
+    """Measures Delta_j in each layer. Also measures how much of its excess at the first position is explained by the
+    first-order contribution of EPE, gamma . (g * (EPE_j - mean EPE_j)) / s_j. Here g is the weight of the layer norm,
+    s_j is the standard deviation of the residual stream at position j. For a given s_j, the layer norm is linear."""
     found = []
     for layer, (before, x) in enumerate(zip(*streams(model, ids))):
         direction, block = gamma(model, layer), model.transformer.h[layer]
@@ -295,8 +304,9 @@ def delta(model, ids, epe):
 
 
 def first_order(model, ids, epe):
-    """Compares the effect that p_i has on the stream after the first layer with its predictions: p_i alone, the
-    derivative of the first layer along p_i at the input without p_i, and EPE_i in each reading.
+    """Measures the effect of the position embedding p_i on the residual stream after the first layer, and compares it
+    with these predictions: p_i alone; the derivative of the first layer along p_i at the input without p_i; and EPE_i
+    in each reading.
 
     Returns {prediction: {"cosine": [...], "explained": [...]}}, one number per position of FIRST_ORDER_POSITIONS below
     the length. cosine: mean over texts. explained: 1 - sum of squared errors / sum of squared effects."""
@@ -322,7 +332,7 @@ def first_order(model, ids, epe):
 
 
 def weights_alone(model, epe):
-    """Measures EPE and gamma, which need no text."""
+    """Measures the properties of EPE and gamma. They depend only on the weights of the model, not on texts."""
     layers = range(model.config.n_layer)
     found = {"epe": {}, "gamma": []}
     for reading, e in epe.items():
@@ -345,15 +355,15 @@ def weights_alone(model, epe):
 
 @torch.no_grad()
 def measure(model, ids, bos, pairs=5, few=4):
-    """Returns the record of a model. ids: (texts, length); few: number of texts for changes of single layers; pairs:
-    random pairs of columns in the control of intervention 5."""
+    """Returns the record of a model. ids: token ids (texts, length). few: number of texts for the interventions in
+    single layers. pairs: number of random pairs of key columns in the control of intervention 5."""
     epe = {reading: effective_positions(model, reading) for reading in READINGS}
     massive = epe["literal"][0].abs().argsort(descending=True)[:2].tolist()
     config = model.config
     found = {"layers": config.n_layer, "width": config.n_embd, "heads": config.n_head, "bos": bos, "massive": massive}
     found |= {"texts": len(ids), "length": ids.shape[1], "few_texts": min(few, len(ids))}
     found |= weights_alone(model, epe) | everywhere(model, ids, epe, massive, pairs)
-    repeated = attention(model, ids[:, 1:2].expand_as(ids))  # the second token of each text, repeated
+    repeated = attention(model, ids[:, 1:2].expand_as(ids))  # texts that repeat one token
     found |= {"variances": variances(model, ids), "repeated": mean_attention(repeated)}
     found["single"] = one_layer_at_a_time(model, ids[:few], epe, massive)
     return found | {"delta": delta(model, ids, epe), "first_order": first_order(model, ids, epe)}

@@ -9,7 +9,7 @@ from ..statistics import student_interval
 from .gpt2 import READINGS
 from .study import draw_map
 
-CONDITIONS = {  # name of the condition -> what is changed, and what the study reports
+CONDITIONS = {  # name of the condition -> (what is changed, result that the study reports)
     "none": ("nothing", ""),
     "1": ("1: b_Q = 0", "the sink substantially diminishes"),
     **{f"2 {name}": (f"2: EPE_2 replaces EPE_1, {name}", "the sink disappears") for name in READINGS},
@@ -20,8 +20,8 @@ CONDITIONS = {  # name of the condition -> what is changed, and what the study r
     "2'": ("2': p_2 replaces p_1 at the input", "not in the study"),
     "3'": ("3': p_1 and p_2 exchanged at the input", "not in the study"),
 }
-# Tables 1 and 2 of the study, GPT-2 with 124M parameters: layer, counted from 1 -> mean and standard deviation of
-# |gamma|, and |gamma| at the coordinates 138 and 447.
+# Tables 1 and 2 of the study for GPT-2 with 124M parameters. Layer (counted from 1) -> (mean of |gamma|, standard
+# deviation of |gamma|, |gamma| at coordinate 138, |gamma| at coordinate 447).
 PUBLISHED_GAMMA = {
     1: (4.47, 22.226, 12.116, 11.064),
     2: (2.8, 6.62, 8.065, 24.468),
@@ -39,15 +39,17 @@ PUBLISHED_GAMMA = {
 
 
 def by_text(found, name, key):
-    """Returns the attention to a position per text, the mean over layers; for the control, the mean over pairs."""
+    """Returns one number per text: the attention to a position under the condition `name`, as a mean over layers. The
+    condition "control" is the mean over all random pairs of columns."""
     conditions = [n for n in found["conditions"] if n.startswith("control")] if name == "control" else [name]
     return np.mean([np.mean(found["conditions"][n][key], axis=1) for n in conditions], axis=0)
 
 
 def interventions(found, recorded):
-    """Returns the table of all interventions, the weight of a uniform row on the first key, and the titles of the
-    conditions in which the first position loses more than half of its excess over it. recorded: {condition: [first,
-    second]} of the model of 55M parameters."""
+    """Returns a dictionary. "interventions": the table of all interventions. "uniform": the mean weight on the first
+    key under uniform attention. "halved": the titles of the conditions in which the attention to the first position
+    loses more than half of its excess over "uniform". recorded: {condition: [attention to the first position, attention
+    to the second position]} for the model with 55M parameters."""
     rows, halved = [], []
     uniform = np.mean(1 / np.arange(2, found["length"] + 1))
     excess = np.mean(by_text(found, "none", "first")) - uniform
@@ -62,7 +64,8 @@ def interventions(found, recorded):
 
 
 def alignments(found):
-    """Returns the table of the three readings of EPE: massive coordinates, norms, and alignment with b_Q."""
+    """Returns the table of the three readings of the effective positional embedding (EPE): their largest coordinates,
+    norms, and alignment with b_Q."""
     rows = []
     for reading, meaning in READINGS.items():
         epe = found["epe"][reading]
@@ -79,7 +82,7 @@ def alignments(found):
 
 
 def gammas(found):
-    """Returns the table of |gamma| by layer, with the published values for a model of GPT-2's shape."""
+    """Returns the table of |gamma| by layer. If the model has the shape of GPT-2, the published values are added."""
     published = PUBLISHED_GAMMA if (found["layers"], found["width"]) == (12, 768) else {}
     massive = [138, 447] if published else found["massive"]
     rows = []
@@ -93,7 +96,8 @@ def gammas(found):
 
 
 def deltas(found):
-    """Returns the table of Delta by layer: first position, others, and the contribution of EPE to the excess."""
+    """Returns the table of Delta by layer: its value at the first position, its mean at the other positions, and the
+    contribution of EPE to the difference."""
     rows = []
     for layer, values in enumerate(found["delta"]):
         gaps = np.subtract(values["first"], values["others_mean"])
@@ -105,8 +109,8 @@ def deltas(found):
 
 
 def first_order(found):
-    """Returns the table of the predictions of the position's effect: cosine and explained share, for position 1 and as
-    a mean over the other measured positions."""
+    """Returns the table that compares predictions of the effect of a position embedding on the residual stream. The
+    columns are the cosine and the explained share, for position 1 and as a mean over the other measured positions."""
     titles = {"p": "p alone", "derivative": "derivative along p"} | {r: f"EPE, {r}" for r in READINGS}
     rows = []
     for name, title in titles.items():
@@ -117,7 +121,8 @@ def first_order(found):
 
 
 def draw_layers(found, path):
-    """Attention to the first position by intervention and layer: in all layers, and one layer at a time."""
+    """Draws the attention to the first position by layer for each intervention. One panel shows interventions in all
+    layers, and one panel shows interventions in a single layer at a time."""
     shown = [name for name in CONDITIONS if name != "control"]
     every = [np.mean(found["conditions"][name]["first"], axis=0) for name in shown]
     single = [np.array(found["single"][name], dtype=float) for name in found["single"]]
@@ -134,7 +139,7 @@ def draw_layers(found, path):
 
 
 def draw_conditions(found, path):
-    """Attention maps under each condition, the mean over layers, heads and texts."""
+    """Draws one attention map per condition: the mean over layers, heads and texts."""
     shown = ["control 0" if name == "control" and "control 0" in found["maps"] else name for name in CONDITIONS]
     shown = [name for name in shown if name in found["maps"]]
     figure, grid = charts.figure(720, 570, nrows=3, ncols=5)
@@ -147,7 +152,8 @@ def draw_conditions(found, path):
 
 
 def draw_delta(found, path):
-    """Histograms of Delta_j at the first and at other positions, one panel per layer. The largest bin has height 1."""
+    """Draws histograms of Delta_j at the first position and at the other positions, with one panel per layer. The
+    largest bin of each histogram has height 1."""
     rows = -(-found["layers"] // 3)
     figure, grid = charts.figure(720, 60 + 150 * rows, nrows=rows, ncols=3, squeeze=False)
     for axes in grid.flat[found["layers"] :]:
@@ -164,7 +170,8 @@ def draw_delta(found, path):
 
 
 def draw_epe(found, path):
-    """EPE_1 by coordinate, and the cosine of W_k EPE_j with b_Q by layer, for the three readings."""
+    """Draws the coordinates of EPE_1, and the cosine between W_k EPE_j and b_Q by layer, for each of the three readings
+    of EPE."""
     figure, grid = charts.figure(720, 660, nrows=3, ncols=2)
     for reading, (left, right) in zip(READINGS, grid):
         epe = found["epe"][reading]
@@ -182,7 +189,8 @@ def draw_epe(found, path):
 
 
 def write(path, folder):
-    """Writes gpt2.md and its pictures. The file has one full record, and optionally the record gpt2/sink-55m."""
+    """Writes gpt2.md and its pictures to `folder`. The file `path` contains one full record of a model, and optionally
+    the record gpt2/sink-55m."""
     rows = records.read(path)
     full = [record for record in rows if "conditions" in record]
     if len(full) != 1:

@@ -1,5 +1,5 @@
-"""Other mechanisms against attention sinks in the same trainer: gated attention (arXiv 2505.06708), off-by-one softmax,
-Softpick (arXiv 2504.20966) and learned sinks (gpt-oss), compared with softmax, Elastic-Softmax and Lazy Attention."""
+"""Recipe that compares Lazy Attention with other mechanisms against attention sinks, all trained by the same program:
+gated attention (arXiv 2505.06708), off-by-one softmax, Softpick (arXiv 2504.20966) and learned sinks (gpt-oss)."""
 
 import numpy as np
 
@@ -42,8 +42,9 @@ def quantization(scale):
 
 
 def cache(scale):
-    """Texts of twice the training length; only the tokens beyond the training length count. The three kinds of caches
-    have an eighth, a quarter and half of the training length."""
+    """Returns the measurement of the loss with shortened KV caches. The texts have twice the training length, and only
+    the tokens after the training length are counted. There are three kinds of caches, each with the sizes 1/8, 1/4 and
+    1/2 of the training length."""
     context = scale.context
     caches = []
     for size in (context // 8, context // 4, context // 2):
@@ -60,7 +61,8 @@ def speed(scale):
 
 
 def added(kind, group, name):
-    """The loss that a format or a cache adds: mean over texts of its loss minus the loss without it."""
+    """Returns a function that computes how much a low-bit format or a shortened KV cache increases the loss: the loss
+    with it minus the loss without it, as a mean over texts."""
 
     def value(measured):
         found = measured[kind][group][name]
@@ -70,7 +72,8 @@ def added(kind, group, name):
 
 
 def relative_time(what, factor, scale):
-    """The time of a model divided by the time of softmax, measured in turn."""
+    """Returns a function that computes the time of a model divided by the time of the softmax model. The two models
+    were timed alternately."""
 
     def value(measured):
         found = measured["speed"]
@@ -120,7 +123,7 @@ def rivals_columns(scale):
 
 
 def draw_rivals(results):
-    """Held-out loss and excess sink of every model, one point per seed."""
+    """Draws the held-out loss against the excess sink of every model, with one point per seed."""
     figure, axes = charts.figure()
     for index, name in enumerate(results.models):
         points = [

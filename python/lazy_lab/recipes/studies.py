@@ -1,4 +1,5 @@
-"""Further checks: components, twins, RoPE base, initial offsets, precision, other text, caches, time."""
+"""Recipes of further checks: components of Lazy Attention, RoPE base, initial offsets, precision, text from other
+domains, KV caches, and time."""
 
 from . import (
     ELASTIC,
@@ -20,7 +21,7 @@ from .tables import TABLE2
 
 BASES = (10000, 50000, 150000, 1000000)
 STARTS = (-2, -1.5, -1, -0.5, 0)
-DOMAINS = "domains"  # kind of measurement: loss and sink on the folders of --domain
+DOMAINS = "domains"  # measurement kind: loss and attention sink on the text folders of --domain
 
 
 def precision_models(scale):
@@ -58,7 +59,7 @@ def added_loss(cache):
 
 
 def domain_value(key):
-    """Mean over the folders of --domain."""
+    """Returns a function that computes the mean of the quantity `key` over the text folders of --domain."""
     return lambda measured: sum(found[key] for found in measured[DOMAINS].values()) / len(measured[DOMAINS])
 
 

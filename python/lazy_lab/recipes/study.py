@@ -11,7 +11,8 @@ from ..errors import UserError
 
 
 def rounded(tensor, digits=6):
-    """Returns a tensor as nested lists of numbers with `digits` significant digits, or as one number. NaN is None."""
+    """Converts a tensor to nested lists of numbers, or to one number if it has no dimensions. Numbers are rounded to
+    `digits` significant digits. NaN becomes None."""
     if tensor.dim():
         return [rounded(part, digits) for part in tensor]
     value = tensor.item()

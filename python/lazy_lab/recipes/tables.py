@@ -17,7 +17,7 @@ from . import (
     sink_columns,
 )
 
-# Columns of Table 1: (title, task of `lazy eval`, metric, factor).
+# Columns of Table 1: (title, task of `lazy eval`, metric, factor from the metric to the unit of the table).
 BENCHMARKS = (
     ("WikiText, perplexity per word", "wikitext", "word_perplexity", 1),
     ("LAMBADA, perplexity", "lambada_openai", "perplexity", 1),
@@ -40,10 +40,10 @@ TABLE1 = {
     "no-positional": (25.58, 33.06, 34.02, 66.59, 41.34, 53.43, 60.02, 28.16, 39.20, 60.40),
     "no-elastic": (24.59, 31.56, 34.78, 66.92, 42.11, 54.30, 59.43, 28.67, 39.36, 61.59),
 }
-TRIAL = {"training.steps": 77, "lr_scheduler.warmup_steps": 10}  # 10M tokens
+TRIAL = {"training.steps": 77, "lr_scheduler.warmup_steps": 10}  # trials of a learning rate have 10M tokens
 RATES = (1e-3, 3e-3)
-# The other systems: name -> (kind, width of the MLP at tiny scale, at small scale). All models of a scale have the
-# parameters of the softmax model within 3 %.
+# Systems other than softmax and Lazy: name -> (kind in configs/models, width of the MLP at tiny scale, width of the MLP
+# at small scale). With these widths, the number of parameters is within 3 % of the softmax model of the same scale.
 SYSTEMS = {
     "gated-deltanet": ("gated-delta-net", 160, 1056),
     "titans-mag": ("titans-mag", 80, 712),
@@ -53,7 +53,7 @@ SYSTEMS = {
     "ttt-linear": ("ttt-linear", 232, 1384),
     "titans-lmm": ("titans-lmm", 168, 1056),
 }
-MORE = {  # (name, scale) -> further overrides
+MORE = {  # (name of the system, scale) -> further configuration overrides
     ("titans-mag", "tiny"): {"model.num_heads": 4, "model.window_size": 64, "mixer.memory_expansion": 1},
     ("titans-mag", "small"): {"model.num_heads": 8, "model.window_size": 128},
     ("retnet", "tiny"): {"mixer.heads": 4},
@@ -65,12 +65,12 @@ MORE = {  # (name, scale) -> further overrides
     ("ttt-linear", "small"): {"mixer.gate": False},
     ("titans-lmm", "tiny"): {"mixer.memory_expansion": 1},
 }
-LEARNING = ("titans-mag", "ttt-linear", "titans-lmm")  # use the better of RATES at small scale
+LEARNING = ("titans-mag", "ttt-linear", "titans-lmm")  # trained with the better one of RATES at small scale
 FILE_KINDS = {"gated-delta-net": "gated-deltanet", "delta-net": "deltanet"}  # names in configs/models
 
 
 def table1_models(scale):
-    # 100M tokens per model at small scale.
+    # At small scale, the models of Table 1 are trained on 100M tokens only.
     shorter = {"training.steps": 763, "lr_scheduler.warmup_steps": 100} if scale.small else {}
     attention = [
         lazy_model(scale),
@@ -82,7 +82,7 @@ def table1_models(scale):
     ]
     systems = []
     for name, (kind, tiny, small) in SYSTEMS.items():
-        # At paper scale the shipped configurations of the systems are used.
+        # At paper scale, the configuration files of the systems are used without other widths.
         widths = {"tiny": {"model.intermediate_size": tiny}, "small": {"model.intermediate_size": small}}
         sizes = widths.get(scale.name, {}) | MORE.get((name, scale.name), {})
         files = (f"models/{FILE_KINDS.get(kind, kind)}-340m.toml", "recipes/15b.toml") if scale.name == "paper" else ()
@@ -127,21 +127,21 @@ def table2_columns(scale):
     return [loss_column(paper=loss), *sink_columns(density, sink)]
 
 
-# Table 3 of the paper: numbers of samples of the complete data sets.
+# Table 3 of the paper: benchmark -> number of samples of the complete data set.
 TABLE3 = {
     "wikitext": 60634,
     "lambada_openai": 60000,
     "piqa": 16113,
     "hellaswag": 70000,
     "winogrande": 44000,
-    "arc_easy": 7787,  # easy and challenge together
+    "arc_easy": 7787,  # ARC easy and ARC challenge together
     "social_iqa": 15554,
     "boolq": 15942,
 }
 HEADS = {"Q": "attention.q.projected", "K": "attention.k.projected", "V": "attention.v"}
-# The paper calls the normalized input of attention "hidden states".
+# Title -> activation that is measured. The paper calls the normalized input of attention "hidden states".
 STATES = {"attention input": "attention.input", "residual stream": "residual"}
-# Table -> (model of the paper, measured activations).
+# Number of the table -> (model that the paper measures, activations that are measured).
 VECTORS = {
     "table4": ("Qwen3-4B", HEADS),
     "table5": ("Qwen3-4B", STATES),
@@ -151,7 +151,8 @@ VECTORS = {
 
 
 def first_over_others(place, text):
-    """The norm at the first position divided by the mean over the other positions, mean over layers and heads."""
+    """Returns a function that computes, for the activations `place`, the norm at the first position divided by the mean
+    norm at the other positions, as a mean over layers and heads."""
 
     def value(measured):
         norms = np.array(measured["vectors"][text][place]["norm"])  # (layers, heads, positions)
@@ -161,7 +162,8 @@ def first_over_others(place, text):
 
 
 def relative_spread(place, text):
-    """The standard deviation of the variances over positions divided by their mean, mean over layers and heads."""
+    """Returns a function that computes how much the variance of the activations `place` varies with the position: the
+    standard deviation over positions divided by the mean over positions, as a mean over layers and heads."""
 
     def value(measured):
         variances = np.array(measured["vectors"][text][place]["variance"])

@@ -1,4 +1,5 @@
-"""Toy models of the attention sink: one causal head without positions, MLP, norm and residual connection.
+"""Toy models of the attention sink: a single causal attention head without positional encoding, MLP, norm and residual
+connection.
 
 The unigram and bigram studies follow Ziming Liu, "Sparse attention 5 -- Attention sink" (2026). The trigger task
 follows Ran-Milo (2026, arXiv 2603.11487). All seeds of a variant are trained together: tensors have a leading axis of
@@ -26,7 +27,7 @@ PRINTED = [  # the five sequences that the source of the unigram study prints
     [1, 1, 17, 25, 46, 0, 0, 88, 0, 5],
 ]
 MORE = {"bos-residual": {"residual": True}, "bos-untied": {"tied": False}}
-VARIANTS = {  # changes of the default: BOS, no residual connection, tied embeddings, width 2 (unigram) or 20 (bigram)
+VARIANTS = {  # changes of the default: BOS, no residual, tied embeddings, width 2 (unigram study) or 20 (bigram study)
     "unigram": {"bos": {}, "plain": {"bos": False}, "bos-d1": {"width": 1}} | MORE,
     "bigram": {"bos": {}, "plain": {"bos": False}, "bos-d2": {"width": 2}} | MORE,
 }
@@ -71,7 +72,9 @@ def initial(seeds, *shapes, scale):
 
 
 class Toy:
-    """logits_t = (sum_j a_tj E[x_j] W_V W_O [+ E[x_t]]) E^T, with the attention weights a of one head."""
+    """The toy model: logits_t = (sum_j a_tj E[x_j] W_V W_O [+ E[x_t]]) E^T. Here x are the token ids, E is the
+    embedding matrix, a are the attention weights of the head, and W_V and W_O are its value and output projections. The
+    term in brackets is the optional residual connection."""
 
     def __init__(self, seeds, width, bos=True, residual=False, tied=True):
         self.bos, self.residual, self.width = bos, residual, width
@@ -113,26 +116,28 @@ def train(parameters, batch_loss, steps, after_step=lambda step: None):
             after_step(step)
         if step < steps:
             optimizer.zero_grad()
-            batch_loss().sum().backward()  # the sum over seeds: Adam treats every seed as it would alone
+            batch_loss().sum().backward()  # seeds share no parameters, so Adam trains each as if alone
             optimizer.step()
 
 
 def received_by_token(weights, ids, tokens):
-    """Returns the weight that each token receives: the mean over later and equal query positions, then the mean over
-    occurrences. NaN for tokens that do not occur. weights: (batch, t, t); ids: (batch, t)."""
+    """Returns the mean attention weight that each token of the vocabulary receives. For one occurrence of the token, it
+    is the mean over the queries at the same or a later position; the result is the mean over all occurrences, or NaN
+    for tokens that do not occur. weights: (batch, t, t); ids: (batch, t); tokens: size of the vocabulary."""
     received = (weights.sum(1) / torch.arange(ids.shape[1], 0, -1)).flatten().double()
     sums = torch.zeros(tokens, dtype=torch.double).index_add(0, ids.flatten(), received)
     return sums / torch.bincount(ids.flatten(), minlength=tokens)
 
 
 def new_records(study, variant, seeds, steps):
-    """Returns one record per seed. `file` is the unique name that the file of records is sorted by."""
+    """Returns one new record per seed. The key `file` is a unique name, by which the file of records is sorted."""
     same = {"study": study, "variant": variant, "steps": steps}
     return [{"file": f"toys/{study}.{variant}.seed{seed}", "seed": seed} | same for seed in seeds]
 
 
 def toy(study, variant, seeds=range(SEEDS), steps=STEPS):
-    """Trains one variant and returns one record per seed. Quantities per token are lists by rank (0: most frequent)."""
+    """Trains one variant and returns one record per seed. Quantities per token are lists whose index is the frequency
+    rank of the token (0: most frequent)."""
     source = Source(study)
     model = Toy(seeds, **{"width": 2 if study == "unigram" else RANK} | VARIANTS[study][variant])
     generator = torch.Generator().manual_seed(1000)
@@ -175,12 +180,13 @@ TRIGGER_STEPS, TRIGGER_LENGTH, CONTENT, WIDTH = 1500, 16, 8, 16
 
 
 def off_by_one(scores):
-    """exp(s_j) / (1 + sum exp(s)), by a key with score 0 whose weight is dropped."""
+    """Returns exp(s_j) / (1 + sum exp(s)). It is computed as softmax with an additional key of score 0, whose weight is
+    then dropped."""
     return torch.nn.functional.pad(scores, (1, 0)).softmax(-1)[..., 1:]
 
 
 def softpick(scores):
-    """ReLU(exp(s_j) - 1) / sum |exp(s) - 1| (arXiv 2504.20966)."""
+    """Returns the weights of softpick, ReLU(exp(s_j) - 1) / sum |exp(s) - 1| (arXiv 2504.20966)."""
     top = scores.amax(-1, keepdim=True).clamp(min=0)
     above = torch.where(scores.isinf(), 0, (scores - top).exp() - (-top).exp())
     return above.relu() / (above.abs().sum(-1, keepdim=True) + 1e-6)
@@ -190,7 +196,7 @@ def visible_keys():
     return torch.arange(1, TRIGGER_LENGTH + 1)[:, None]
 
 
-HEADS = {  # attention weights from masked scores (seeds, batch, query, key) and the offset tau of Elastic-Softmax
+HEADS = {  # name -> function of masked scores (seeds, batch, query, key) and the offset tau; returns attention weights
     "softmax": lambda scores, tau: scores.softmax(-1),
     "relu": lambda scores, tau: scores.relu() / visible_keys(),
     "elastic": lambda scores, tau: (scores.softmax(-1) + tau / visible_keys()).relu(),
@@ -256,8 +262,8 @@ def trigger(head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
 
 
 def measure(path, steps=None):
-    """Trains all variants that the file of records lacks, and writes the file after each of them. `steps` replaces the
-    default numbers of steps."""
+    """Trains all variants that are missing in the file of records, and writes the file after each variant. `steps`
+    replaces the default number of training steps."""
     found = records.read(path) if path.is_file() else []
     runs = [(study, variant, toy, STEPS) for study, variants in VARIANTS.items() for variant in variants]
     for study, variant, run, default in runs + [("trigger", head, trigger, TRIGGER_STEPS) for head in HEADS]:

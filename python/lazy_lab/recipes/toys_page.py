@@ -8,12 +8,12 @@ from ..statistics import paired_difference, student_interval
 from .study import draw_map
 from .toys import BATCH, HEADS, SEEDS, STEPS, TRIGGER_STEPS, VARIANTS, VOCABULARY
 
-HALF, FREQUENT = VOCABULARY // 2, 10  # ranks below HALF are called frequent; the FREQUENT most frequent are compared
-UNIFORM = {"unigram": "bos", "trigger": "softmax"}  # records that contain the uniform weight on BOS of a study
+HALF, FREQUENT = VOCABULARY // 2, 10  # tokens of rank < HALF count as frequent; the first FREQUENT ranks are compared
+UNIFORM = {"unigram": "bos", "trigger": "softmax"}  # study -> variant whose record has the uniform weight on BOS
 
 
 def draw_maps(record, path):
-    """Attention maps of seed 0: one row per sequence, one column per recorded training step."""
+    """Draws the attention maps of seed 0: one row per sequence, one column per recorded training step."""
     maps = record["maps"]
     figure, grid = charts.figure(640, 130 * len(record["sequences"]), nrows=len(record["sequences"]), ncols=len(maps))
     for column, step in enumerate(maps):
@@ -25,7 +25,8 @@ def draw_maps(record, path):
 
 
 def draw_embeddings(found, path):
-    """Token embeddings of all seeds: frequent tokens, infrequent tokens, BOS."""
+    """Draws the two-dimensional token embeddings, one panel per seed, with different marks for frequent tokens,
+    infrequent tokens and BOS."""
     figure, grid = charts.figure(720, 720, nrows=2, ncols=2)
     for record, axes in zip(found, grid.flat):
         points = np.array(record["embedding"])
@@ -38,7 +39,8 @@ def draw_embeddings(found, path):
 
 
 def draw_ranks(panels, path):
-    """Values by token rank, one curve per seed. panels: {title: [values of a seed by rank]}."""
+    """Draws values by the frequency rank of the token. panels: {title of a panel: [list of values by rank, one list per
+    seed]}."""
     figure, grid = charts.figure(720, 300, ncols=len(panels))
     for axes, (title, curves) in zip(grid, panels.items()):
         for index, values in enumerate(curves):
@@ -50,7 +52,7 @@ def draw_ranks(panels, path):
 
 
 def draw_heads(found, path):
-    """Attention maps of the six heads of the trigger task on one held-out sequence, seed 0."""
+    """Draws the attention maps of the six kinds of heads in the trigger task, for one held-out sequence and seed 0."""
     figure, grid = charts.figure(720, 500, nrows=2, ncols=3)
     for head, axes in zip(HEADS, grid.flat):
         record = found["trigger", head][0]
@@ -67,17 +69,20 @@ def relative(values, first, last):
 
 
 def contrast(found, key, first, second):
-    """Returns relative(first ranks) - relative(second ranks) for each seed."""
+    """Returns one difference per seed: the relative value (see relative()) of the range of ranks `first` minus the
+    relative value of the range of ranks `second`."""
     return [relative(r[key], *first) - relative(r[key], *second) for r in found]
 
 
 def answer(interval, bound=0.0):
-    """Returns whether the value is above the bound: yes or no if the whole interval is on one side of it."""
+    """Returns whether a value is above the bound: "yes" or "no" if its whole confidence interval is on one side of the
+    bound, otherwise "undecided"."""
     return "yes" if interval.low > bound else "no" if interval.high < bound else "undecided"
 
 
 def questions(found):
-    """Returns the table of the source's statements about the first two studies and what the records say."""
+    """Returns a table that compares the statements of the source (Ziming Liu, 2026) about the unigram and the bigram
+    study with our records."""
     unigram, plain, bigram = found["unigram", "bos"], found["unigram", "plain"], found["bigram", "bos"]
     frequent, rare = (0, HALF), (HALF, VOCABULARY)
 
@@ -120,7 +125,7 @@ def questions(found):
 
 
 def variants(found):
-    """Returns the table of all variants of the first two studies."""
+    """Returns the table of all variants of the unigram and the bigram study."""
     rows = []
     for study, names in VARIANTS.items():
         for name in names:

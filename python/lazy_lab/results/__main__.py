@@ -19,7 +19,7 @@ PAGES = {
 
 
 def write_pages(folder, names=PAGES):
-    """Writes pages and their pictures to the folder. Returns the names of the files in it."""
+    """Writes the pages `names` and their pictures to the folder. Returns the names of all files in the folder."""
     for name in names:
         if name not in PAGES:
             raise UserError(f"lab pages: expected a page of {', '.join(PAGES)}; found {name}")
@@ -28,7 +28,7 @@ def write_pages(folder, names=PAGES):
 
 
 def differing(folder, names=PAGES):
-    """Returns the names of files in the folder that differ from the files that the records yield."""
+    """Returns the names of the files in the folder that differ from freshly written pages and pictures."""
     with tempfile.TemporaryDirectory() as made:
         made = Path(made)
         files = write_pages(made, names)

@@ -1,9 +1,9 @@
-"""Values per seed from the records of docs/results/records, and the models and measures that several pages name.
+"""Reads values per seed from docs/results/records. Defines the models and measures that several pages show.
 
 A model is named "BLOCK.CELL" if it is a training of the protocol (configs/evidence.toml), and "NAME@TOKENS" if it is a
-training of a recipe, for example "gated@200" for 200M tokens. A measure is a path into the record; the path of a
-measurement of a recipe begins with the step, for example "cache/values/full/1024/share". A list, such as one value per
-text or per head, counts by its mean.
+training of a recipe, for example "gated@200" for 200M tokens. A measure is a path of keys in the record. In records of
+recipes, the path begins with the name of the step, for example "cache/values/full/1024/share". If the value at the path
+is a list, such as one value per text or per head, its mean is used.
 """
 
 import functools
@@ -19,15 +19,15 @@ from .. import records
 from ..statistics import detectable, paired_difference, student_interval
 
 STEP = re.compile(r"(?P<model>[^.]+(?:\.\d)?)(?P<trial>\.trial\d)?(?:\.seed(?P<seed>\d+))?(?:\.(?P<step>.+))?")
-STEPS_TO_TOKENS = {"training.steps=763": 100, "training.steps=77": 10}  # of the recipe table1; otherwise 200M tokens
+STEPS_TO_TOKENS = {"training.steps=763": 100, "training.steps=77": 10}  # override -> M tokens; default: 200M tokens
 
 # The models of 200M tokens that differ in the normalizer only: without and with distance bias, RoPE base 1e4 and 1.5e5.
 SOFTMAX = ("B.softmax", "B.softmax-bias", "B.softmax-base150k", "B.softmax-bias-base150k")
 ELASTIC = ("B.elastic", "B.elastic-bias", "B.elastic-base150k", "B.lazy")
-THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # weights p of trained models pass ReLU(p - 1 / i)
+THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # softmax models whose weights p become ReLU(p - 1 / i)
 LAZY = ("B.lazy", "B.softmax")  # 200M tokens, three seeds
 LONG = ("E.lazy", "E.softmax")  # 600M tokens, two seeds
-COMPARED = {  # model of 200M tokens -> (title, role of its color in charts.COLORS)
+COMPARED = {  # model trained on 200M tokens -> (title, role of its color in charts.COLORS)
     "B.softmax": ("softmax", "s1"),
     "B.lazy": ("Lazy Attention", "s0"),
     "B.elastic": ("Elastic-Softmax, tau from -1", "s2"),
@@ -41,8 +41,8 @@ COMPARED = {  # model of 200M tokens -> (title, role of its color in charts.COLO
 }
 SINK = "measures/sinks/512/bos"
 LENGTHS = "measures/lengths/bos_every_window"
-RECIPES = {"B.softmax": "softmax@200", "B.elastic": "elastic@200", "B.lazy": "lazy@200"}  # the same configuration
-STEP_PATHS = {  # path in a record of the protocol -> the same measure in the steps of a recipe
+RECIPES = {"B.softmax": "softmax@200", "B.elastic": "elastic@200", "B.lazy": "lazy@200"}  # with equal configurations
+STEP_PATHS = {  # path in a record of the protocol -> path of the same measure in the records of a recipe's steps
     "measures/heldout/loss": "heldout/loss",
     f"{SINK}/excess_at_offsets": "sinks/excess",
     f"{SINK}/sink_ratio": "sinks/sink_ratio",
@@ -54,7 +54,7 @@ STEP_PATHS = {  # path in a record of the protocol -> the same measure in the st
 
 @functools.cache
 def trainings():
-    """Returns {model: {seed: record}} of the protocol's trainings."""
+    """Returns {model: {seed: record}} for the trainings of the protocol (configs/evidence.toml)."""
     found = {}
     for record in records.read("evidence"):
         found.setdefault(f"{record['block']}.{record['cell']}", {})[record["seed"]] = record
@@ -63,7 +63,8 @@ def trainings():
 
 @functools.cache
 def steps():
-    """Returns {model: {step: {seed: values}}} of the recipes. The step of a training is "train"."""
+    """Returns {model: {step: {seed: values}}} from the records of the recipes' steps. A training is the step
+    "train"."""
     found = {}
     for record in records.read("steps"):
         name = STEP.fullmatch(record["step"])
@@ -84,7 +85,8 @@ def at(record, path):
 
 
 def values(model, path):
-    """Returns {seed: value}, or {} if no record of the model has the step."""
+    """Returns {seed: value at the path} of a model, or {} if the model has no record of the step at the start of the
+    path."""
     if model.startswith("thresholded "):
         return values(model.removeprefix("thresholded "), path.replace("measures/", "measures/post_hoc/"))
     if "@" not in model and path.startswith(("measures/", "training/")):
@@ -95,13 +97,14 @@ def values(model, path):
 
 
 def combine(function, *columns):
-    """Returns {seed: function(values of the seed)} for the seeds that all columns have."""
+    """Applies `function` to the values that the columns have for the same seed. A column is {seed: value}. Returns
+    {seed: result} for the seeds that occur in all columns."""
     seeds = sorted(set.intersection(*(set(column) for column in columns)))
     return {seed: function(*(column[seed] for column in columns)) for seed in seeds}
 
 
 def minus(column, base, factor=1):
-    """Returns {seed: column - factor * base}."""
+    """Returns {seed: column[seed] - factor * base[seed]}."""
     return combine(lambda a, b: a - factor * b, column, base)
 
 
@@ -110,7 +113,8 @@ def ratio(column, base):
 
 
 class Measure(NamedTuple):
-    """A column or row of a table. `read` is a path, or a function from a model to {seed: value}."""
+    """A measured quantity, shown as a column or row of a table. `read` is a path (see above) or a function from the
+    name of a model to {seed: value}. The table shows values times `scale`, with `digits` digits after the point."""
 
     title: str
     read: str | Callable
@@ -118,28 +122,31 @@ class Measure(NamedTuple):
     scale: float = 1.0
 
     def of(self, models):
-        """Returns {seed: value} of a model, or of the mean over several models."""
+        """Returns {seed: value} for a model. For a tuple of models, the value is the mean over these models."""
         names = (models,) if isinstance(models, str) else models
         found = [values(name, self.read) if isinstance(self.read, str) else self.read(name) for name in names]
         return combine(lambda *all_models: stdlib.fmean(all_models), *found)
 
     def level(self, models):
-        """Returns the interval of the mean over seeds, or None without values."""
+        """Returns the mean over seeds with its confidence interval, or None if there are no values."""
         found = self.of(models)
         return student_interval(found.values()) if found else None
 
     def effect(self, models, baselines):
-        """Returns the interval of models minus baselines, paired by seed, or None without common seeds."""
+        """Returns the mean difference models - baselines with its confidence interval, paired by seed. Returns None if
+        the two have no common seed."""
         return paired_difference(self.of(baselines), self.of(models))
 
     def detectable(self, models=ELASTIC, baselines=SOFTMAX):
-        """Returns the difference that as many seeds find with a power of 80 % at the spread of this difference."""
+        """Returns the smallest true difference models - baselines that a paired t test would find with a power of 80 %,
+        given the number of seeds and the observed standard deviation of the difference."""
         found = self.effect(models, baselines)
         return detectable(found.deviation, found.count)
 
 
 def layers(models, path):
-    """Returns {seed: array of one value per layer}: means over heads, or over other lists, and over the models."""
+    """Returns {seed: array with one value per layer}. The list that the path has for each layer, such as one value per
+    head, is averaged, and the result is averaged over the models."""
 
     def one(model, seed):
         return [np.mean(layer) for layer in at(trainings()[model][seed], path)]
@@ -148,7 +155,8 @@ def layers(models, path):
 
 
 def time_ratio(model, what, length=512):
-    """Returns {seed: time as a fraction of softmax's time}. Both models were timed in turn on one GPU."""
+    """Returns {seed: time of the model divided by the time of the softmax model}. Both were timed alternately on one
+    GPU."""
     return ratio(*(values(model, f"speed/{name}/{length}/{what}/median") for name in ("as trained", "softmax")))
 
 
@@ -180,5 +188,5 @@ OTHER_TEXT = (
 
 
 def uptraining(folder):
-    """Returns results.json of a conversion in docs/results/uptraining."""
+    """Returns the contents of results.json in a folder of docs/results/uptraining, written by `lazy uptrain`."""
     return json.loads((records.FOLDER.parent / "uptraining" / folder / "results.json").read_text(encoding="utf-8"))

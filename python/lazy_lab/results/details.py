@@ -6,7 +6,8 @@ from .. import statistics
 from . import data, text
 from .data import ALIVE, DENSITY, ELASTIC, EXCESS, LAMBADA, LENGTHS, LOSS, RATIO, SOFTMAX, Measure, trainings
 
-# The models of the factorial design by (Elastic-Softmax, RoPE base 1.5e5, bias): 0 without the part, 1 with it.
+# Factorial design: (Elastic-Softmax, RoPE base 1.5e5, distance bias) -> model. 1: the model has the part, 0: it does
+# not.
 DESIGN = dict(zip(itertools.product((0, 1), repeat=3), (*SOFTMAX, *ELASTIC)))
 PARTS = ("Elastic-Softmax", "RoPE base 1.5e5", "bias")
 LONG_WINDOWS = Measure("loss in windows of 2048", f"{LENGTHS}/2048/loss")
@@ -40,7 +41,7 @@ WIKITEXT = [measure._replace(digits=4) for measure in (LOSS, *data.OTHER_TEXT[1:
 
 
 def effects():
-    """Returns the table of the main effects and the interactions of two parts."""
+    """Returns the table of the main effect of each part of Lazy Attention and of the interactions between two parts."""
     rows = []
     for measure in EFFECTS:
         cells = {levels: measure.of(model) for levels, model in DESIGN.items()}
@@ -53,7 +54,8 @@ def effects():
 
 
 def precision():
-    """Returns the table of the effects of 8-bit products and of attention gradients from exact sums on the loss."""
+    """Returns the table of two effects on the loss: fp8 instead of bf16 matrix products, and attention gradients that
+    are computed from exact instead of 16-bit sums."""
     softmax = LOSS.of("B.softmax") | data.values("softmax@200", "heldout/loss")
     pairs = {
         "softmax: fp8 instead of bf16 matrix products": (softmax, LOSS.of("softmax-fp8@200")),

@@ -7,7 +7,7 @@ from . import data, overview_pictures, text
 
 
 def by_layer(title, first, last):
-    """Returns the measure of the weight on the first key in the layers first to last, numbered from 1."""
+    """Returns the Measure of the weight on the first key in the layers `first` to `last`, counted from 1."""
 
     def read(model):
         found = data.layers([model], f"{data.SINK}/by_head/sink_ratio")
@@ -17,13 +17,15 @@ def by_layer(title, first, last):
 
 
 def rise(tokens):
-    """Returns the measure of the loss at `tokens` minus the loss at 512 tokens."""
+    """Returns the Measure of how much the loss rises with the context: the loss at a context of `tokens` tokens minus
+    the loss at 512 tokens, the training length."""
     losses = lambda model: [data.values(model, f"{data.LENGTHS}/{length}/loss") for length in (tokens, 512)]
     return data.Measure(str(tokens), lambda model: data.minus(*losses(model)))
 
 
 def at_tokens(millions):
-    """Returns the measure of the validation loss after a number of training tokens; {} for shorter trainings."""
+    """Returns the Measure of the validation loss after `millions` million training tokens. Shorter trainings have no
+    value."""
 
     def read(model):
         tokens = np.array(data.at(data.trainings()[model][1], "training/validation/tokens")) / 1e6
@@ -34,7 +36,8 @@ def at_tokens(millions):
 
 
 def uptrained(title, path, scale=100):
-    """Returns the measure of a converted pretrained model, which is named FOLDER/KIND as in results.json."""
+    """Returns the Measure at a path of results.json of `lazy uptrain`. Its models are named FOLDER/KIND, for example
+    "smollm2-135m/lazy"."""
 
     def read(model):
         folder, kind = model.split("/")
@@ -47,7 +50,7 @@ EARLY, NINTH, LATE = (
     by_layer(f"weight on the first key, {title}, %", first, last)
     for title, first, last in (("layers 1 to 8", 1, 8), ("layer 9", 9, 9), ("layers 10 to 12", 10, 12))
 )
-EQUAL_SCORES = data.percent("", f"{data.SINK}/uniform_at_offsets")  # weight on the first key in rows with equal scores
+EQUAL_SCORES = data.percent("", f"{data.SINK}/uniform_at_offsets")  # weight on the first key if all scores are equal
 FIRST_SHARE = data.percent(
     "share of the first key in the total weight, %",
     lambda model: data.combine(
@@ -64,7 +67,8 @@ SINKS = (
 RISES = {tokens: rise(tokens) for tokens in (1024, 2048, 4096)}
 HALF = ("F1.elastic-from-minus-05", "B.elastic")
 SMOL = ("smollm2-135m/lazy", "smollm2-135m/softmax")
-# Rows or columns of tables: title -> model or models, shown as a level, or [models, baselines], shown as a difference.
+# Rows or columns of tables. Title -> model or tuple of models (the table shows the mean of the measure), or list
+# [models, baselines] (the table shows the difference models - baselines).
 FOUR = {"softmax, 200M, mean of four": data.SOFTMAX, "Elastic-Softmax, 200M, mean of four": data.ELASTIC}
 DIFFERENCES = {
     "Elastic-Softmax - softmax, 200M, 3 seeds": [data.ELASTIC, data.SOFTMAX],
@@ -108,12 +112,14 @@ PRETRAINED = {
 
 
 def without_bos(with_bos, no_bos):
-    """Returns the interval of the change of a measure of softmax (mean of four) if the text has no BOS."""
+    """Returns by how much a measure of the softmax models (mean of four models) changes if the text has no BOS, with a
+    confidence interval."""
     return statistics.student_interval(data.minus(no_bos.of(data.SOFTMAX), with_bos.of(data.SOFTMAX)).values())
 
 
 def speed():
-    """Returns the table of times by context length, and comparisons of Lazy and softmax at the longest context."""
+    """Returns the table of times by context length, and numbers that compare Lazy with softmax at the longest
+    context."""
     latency = data.steps()["lazy@200"]["model_latency"][1]
     models = {"Lazy": "as trained", "softmax": "softmax-rope150k"}
     kinds = {"attention per decode step": "attention_decode_ms", "decode step": "decode_ms", "prefill": "prefill_ms"}
@@ -138,7 +144,8 @@ def speed():
 
 
 def collapse():
-    """Returns the table of the collapse of the final hidden states by length, for models of 100M tokens, two seeds."""
+    """Returns the table of the collapse of the final hidden states by context length, for models that were trained on
+    100M tokens with two seeds."""
     models = {"Lazy": "lazy", "softmax, RoPE base 1e4": "softmax", "softmax, RoPE base 1.5e5": "softmax-rope150k"}
     measures = [
         data.Measure(f"{title}, {tokens} tokens", f"lengths-{tokens}/collapse/{tokens}/{name}", digits)
@@ -149,7 +156,7 @@ def collapse():
     return text.models_by_measures("100M tokens, 2 seeds", named, measures, text.mean)
 
 
-CLAIMS = (  # claim and its rule, bound, side of the bound, digits and scale in the table
+CLAIMS = (  # (claim with its rule, bound, claimed side of the bound, digits in the table, factor in the table)
     ("It mitigates the sink: excess sink, Elastic-Softmax / softmax, below 0.25", 0.25, "below", 3, 1),
     ("It eliminates the sink: excess sink of Elastic-Softmax, %, below 0.5", 0.005, "below", 1, 100),
     ("It lowers the loss: held-out loss, Elastic-Softmax - softmax, below 0", 0, "below", 3, 1),
@@ -160,8 +167,9 @@ CLAIMS = (  # claim and its rule, bound, side of the bound, digits and scale in 
 
 
 def claims():
-    """Returns the table of the primary claims of the protocol. One Holm family of the measured claims."""
-    excess = data.EXCESS._replace(read=f"{data.SINK}/excess")  # of the protocol: rows with equal scores count as 0
+    """Returns the table of the primary claims of the protocol. The p values of all measured claims are corrected
+    together by Holm's method."""
+    excess = data.EXCESS._replace(read=f"{data.SINK}/excess")  # excess as the protocol defines it
     measured = [
         data.ratio(excess.of(data.ELASTIC), excess.of(data.SOFTMAX)),
         excess.of(data.ELASTIC),

@@ -9,7 +9,7 @@ LAYERS = range(1, 13)
 
 
 def head_start(folder):
-    """Difference of the validation loss over training."""
+    """Draws the difference of the validation loss between Lazy and softmax during training."""
     figure, axes = charts.figure(720, 330)
     losses = lambda models, seed: [
         data.at(data.trainings()[model][seed], "training/validation/loss") for model in models
@@ -31,7 +31,7 @@ def head_start(folder):
 
 
 def other_text(folder):
-    """Intervals of the differences on other texts, 200M and 600M tokens."""
+    """Draws the confidence intervals of the differences on other texts, for models trained on 200M and 600M tokens."""
     figure, axes = charts.figure(720, 330, ncols=2, width_ratios=(2, 1))
     for axis, chosen, label in (
         (axes[0], data.OTHER_TEXT[:5], "loss, nats per token"),
@@ -51,7 +51,7 @@ def other_text(folder):
 
 
 def sink(folder):
-    """Weight on the first key by layer, and excess sink over training."""
+    """Draws the weight on the first key by layer, and the excess sink during training."""
     figure, axes = charts.figure(720, 330, ncols=2)
     for label, models, long, role in (
         ("softmax", data.SOFTMAX, "E.softmax", "s1"),
@@ -69,7 +69,8 @@ def sink(folder):
 
 
 def sparsity(folder):
-    """Nonzero pairs by layer, and time of the attention kernels per decode step by length."""
+    """Draws the share of query-key pairs with a nonzero weight by layer, and the time of the attention kernels in a
+    decode step by context length."""
     figure, axes = charts.figure(720, 330, ncols=2)
     fractions = data.layers(data.ELASTIC, f"{data.SINK}/by_head/alive_fraction").values()
     pictures.curves(axes[0], LAYERS, [100 * fraction for fraction in fractions], "", "s0")
@@ -86,7 +87,7 @@ def sparsity(folder):
 
 
 def length(folder):
-    """Loss by context length, after 200M and 600M tokens."""
+    """Draws the loss by context length, for models trained on 200M and 600M tokens."""
     figure, axes = charts.figure(720, 340, ncols=2, sharey=True)
     models = (
         ("Lazy", "lazy", "s0"),
@@ -108,7 +109,7 @@ def length(folder):
 
 
 def compared(folder):
-    """Held-out loss and excess sink of every model of 200M tokens."""
+    """Draws the held-out loss and the excess sink of every model that was trained on 200M tokens."""
     figure, axes = charts.figure(720, 420, ncols=2, sharey=True)
     pictures.compare_models(
         axes, data.COMPARED, (data.LOSS._replace(title="held-out loss, nats per token"), data.EXCESS)

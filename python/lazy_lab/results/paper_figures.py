@@ -10,7 +10,7 @@ from .data import Measure, at, minus, steps, trainings, values
 LAYERS = 12
 TEXTS = {"heldout": "held-out text", "wikitext": "WikiText", "lambada_openai": "LAMBADA"}
 WINDOWS = (512, 1024, 2048)
-LENGTH_MODELS = {  # of 100M tokens -> title, role of the color
+LENGTH_MODELS = {  # model trained on 100M tokens -> (title, role of its color in charts.COLORS)
     "lazy@100": ("Lazy", "s0"),
     "softmax@100": ("softmax", "s1"),
     "no-positional@100": ("Lazy without bias, base 1e4", "s2"),
@@ -19,17 +19,18 @@ LENGTH_MODELS = {  # of 100M tokens -> title, role of the color
 
 
 def learned(name):
-    """Returns {seed: array (layers, heads, ...)} of learned parameters of Lazy, 200M tokens."""
+    """Returns {seed: array (layers, heads, ...)} of a learned parameter of the Lazy models trained on 200M tokens."""
     return {seed: np.array(at(record, f"measures/learned/{name}")) for seed, record in trainings()["B.lazy"].items()}
 
 
 def ranges():
-    """Returns the recorded ranges of distances, [first, last]."""
+    """Returns the ranges of distances over which the recorded distance bias is averaged, as pairs [first, last]."""
     return at(trainings()["B.lazy"][1], "measures/learned/distance_bias/distances")
 
 
 def of_layers(name, function, first, last, **style):
-    """Returns the measure of a function of learned parameters in the layers first to last, numbered from 1."""
+    """Returns the Measure of `function`, applied to the learned parameter `name` in the layers `first` to `last`,
+    counted from 1."""
     return Measure("", lambda _: {k: float(function(x[first - 1 : last])) for k, x in learned(name).items()}, **style)
 
 
@@ -41,7 +42,7 @@ def bias_measures():
     }
     name, layers = "distance_bias/bias", {"near": ((1, 1), (6, 12)), "far": ((1, 1), (6, 12)), "size": ((1, 1), (2, 5))}
     found = {key: [of_layers(name, functions[key], *pair) for pair in pairs] for key, pairs in layers.items()}
-    shares = [lambda bias, i=i: measures.inhibition_share(bias, ranges())[i] for i in (0, 1)]  # pattern, control
+    shares = [lambda bias, i=i: measures.inhibition_share(bias, ranges())[i] for i in (0, 1)]  # [share, control]
     return found | {"inhibition": [of_layers(name, share, 6, 12, digits=0, scale=100) for share in shares]}
 
 
@@ -55,11 +56,12 @@ def offset_measures():
 
 def distance_axis(axis):
     axis.set_xscale("log", base=2)
-    axis.set_xticks([2, 11, 101], ["1", "10", "100"])  # curves are drawn at the distance + 1
+    axis.set_xticks([2, 11, 101], ["1", "10", "100"])  # x is the distance + 1
 
 
 def draw_biases(folder):
-    """Figure 4: bias by distance of every head of the first seed, and mean over heads and seeds, by layer."""
+    """Draws Figure 4: the distance bias of every head of the first seed, and the mean over heads and seeds, with one
+    panel per layer."""
     centers, biases = np.mean(ranges(), axis=1) + 1, learned("distance_bias/bias")
     figure, axes = charts.figure(720, 560, nrows=3, ncols=4, sharex=True, sharey=True)
     for layer, axis in enumerate(axes.flat):
@@ -74,7 +76,7 @@ def draw_biases(folder):
 
 
 def draw_offsets(folder):
-    """Figures 5 and 10: offsets of all heads by layer."""
+    """Draws Figures 5 and 10: the offset tau of all heads by layer."""
     figure, axes = charts.figure(720, 320)
     layers, taus = np.arange(1, LAYERS + 1), learned("tau")
     for place, (seed, tau) in enumerate(taus.items()):
@@ -89,7 +91,8 @@ def draw_offsets(folder):
 
 
 def draw_lengths(folder):
-    """Figure 6: loss on three texts in windows of one to four times the training length."""
+    """Draws Figure 6: the loss on three text collections by context length, from one to four times the training
+    length."""
     figure, axes = charts.figure(720, 320, ncols=3)
     for axis, (name, title) in zip(axes, TEXTS.items()):
         for model, (label, role) in LENGTH_MODELS.items():
@@ -104,7 +107,7 @@ def draw_lengths(folder):
 
 
 def draw_maps(folder):
-    """Figure 7: attention maps of one Lazy model and one softmax model on natural text after BOS."""
+    """Draws Figure 7: attention maps of one Lazy model and one softmax model on natural text that begins with BOS."""
     figure, axes = charts.figure(720, 500, nrows=2, ncols=3)
     shades = ListedColormap(charts.ramp(dark=False))
     for row, (model, title) in zip(axes, (("softmax-rope150k@200", "softmax"), ("lazy@200", "Lazy"))):
@@ -120,7 +123,7 @@ def draw_maps(folder):
 
 
 def slopes():
-    """Returns the trained slopes of ALiBi divided by the initial slopes (layers, heads), for one training."""
+    """Returns the trained ALiBi slopes divided by the initial slopes, an array (layers, heads) from one training."""
     trained, initial = (
         np.array(steps()[f"alibi-{name}@200"]["learned"][1]["alibi_slopes"]) for name in ("trained", "bias")
     )
@@ -128,7 +131,8 @@ def slopes():
 
 
 def draw_positions(folder):
-    """Figures 8 and 9: mean bias of three layers alone, with RoPE and with ALiBi, and change of ALiBi's slopes."""
+    """Draws Figures 8 and 9: the mean distance bias of three layers in models without other positional encoding, with
+    RoPE and with ALiBi, and the change of the ALiBi slopes in training."""
     figure, axes = charts.figure(720, 560, nrows=2, ncols=2)
     titles = {"bias-alone": "bias alone", "rope-bias": "RoPE and bias", "alibi-bias": "ALiBi and bias"}
     for axis, (model, title) in zip(axes.flat, titles.items()):
@@ -148,7 +152,8 @@ def draw_positions(folder):
 
 
 def rises():
-    """Returns the table of the rise of the loss from 512 to 2048 tokens, Lazy minus other models."""
+    """Returns the table of how much the loss rises from 512 to 2048 tokens of context. It shows the rise of Lazy minus
+    the rise of each other model."""
 
     def rise(name, title):
         losses = lambda model: [values(model, f"lengths-{window}/{name}/{window}") for window in (2048, 512)]

@@ -6,7 +6,7 @@ from .. import charts
 
 
 def curves(axes, x, lists, label, role, **style):
-    """Draws one thin curve per seed and a thick curve of their mean. lists: one list of y values per seed."""
+    """Draws one thin curve per seed and a thick curve for the mean over seeds. lists: one list of y values per seed."""
     color = charts.color(role)
     for y in lists if len(lists) > 1 else ():
         axes.plot(x, y, color=color, linewidth=0.8, alpha=0.5)
@@ -14,13 +14,14 @@ def curves(axes, x, lists, label, role, **style):
 
 
 def by_seed(columns):
-    """Converts a list of {seed: value}, one per point of a curve, to one list of values per seed."""
+    """Transposes the points of a curve. columns: for each point of the curve, {seed: value}. Returns one list of values
+    per seed."""
     return [[column[seed] for column in columns] for seed in columns[0]]
 
 
 def intervals(axes, rows, label, scale=1.0):
-    """Draws one horizontal interval per row from top to bottom. rows: (title, Interval, role). A single training is an
-    open circle."""
+    """Draws one horizontal confidence interval per row, from top to bottom. rows: (title, Interval, color role). An
+    open circle marks a value from a single training, which has no interval."""
     for place, (_, interval, role) in enumerate(rows):
         color, single = charts.color(role), interval.low is None
         if not single:
@@ -32,7 +33,8 @@ def intervals(axes, rows, label, scale=1.0):
 
 
 def compare_models(axes, models, measures):
-    """Draws the intervals of several models, one part of the figure per measure. models: {model: (title, role)}"""
+    """Draws the confidence intervals of several models, with one panel per measure. models: {model: (title, color
+    role)}."""
     for axis, measure in zip(axes, measures):
         rows = [(title, measure.level(model), role) for model, (title, role) in models.items()]
         intervals(axis, rows, measure.title, measure.scale)

@@ -23,7 +23,8 @@ TABLE1_760M = {  # 30B tokens
     "lazy": (24.08, 20.92, 39.72, 69.59, 48.34, 53.83, 65.40, 33.53, 40.43, 61.42, 51.53),
 }
 
-# Table 2 (340M, 10B tokens, context 512). Model "BLOCK.CELL" of the protocol -> loss, density in %, sink ratio in %.
+# Table 2 (340M parameters, 10B tokens, context 512). Model "BLOCK.CELL" of the protocol -> (loss in nats per token,
+# density in %, sink ratio in %).
 TABLE2 = {
     "B.softmax": (2.62, 94.53, 5.46),
     "D.sparsemax": (2.65, 96.87, 3.03),

@@ -1,4 +1,5 @@
-"""The page rivals.md: other normalizers and gates, and other offsets of Elastic-Softmax, at 200M tokens."""
+"""The page rivals.md: models with other normalizers, with gates, and with other offsets of Elastic-Softmax. All were
+trained on 200M tokens."""
 
 import functools
 
@@ -11,7 +12,7 @@ RIVALS = {
     for model, shown in data.COMPARED.items()
     if model in ("B.softmax", "B.elastic", "B.lazy") or "@" in model
 }
-OFFSETS = {  # normalizers with other offsets and starts of tau; the last two were trained once
+OFFSETS = {  # title -> model; other offsets and initial values of tau; the last two models have a single seed
     "softmax": "B.softmax",
     "ReLU(softmax + tau), tau from 0": "D.elastic-constant",
     "ReLU(softmax + tau / i), tau from 0": "D.elastic-from-0",
@@ -28,7 +29,7 @@ BASELINE = "B.softmax"
 
 
 def added_by(title, name):
-    """Returns the measure of the loss in a low-bit format minus the loss in bf16."""
+    """Returns the Measure of how much a low-bit format increases the loss, relative to bf16."""
 
     def read(model):
         return data.minus(*(data.values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")))
@@ -46,7 +47,7 @@ OF_SOFTMAX = data.Measure("of softmax's", lambda model: data.ratio(data.EXCESS.o
 
 
 def offsets():
-    """Returns the table of offsets, with the numbers of the paper's Table 2 in small type."""
+    """Returns the table of the models in OFFSETS, with the numbers from the paper's Table 2 in small type."""
     measures = (data.LOSS, data.DENSITY, data.RATIO, data.MINUS_SOFTMAX, data.ALIVE, data.LAMBADA)
 
     def cell(measure, model):
@@ -57,14 +58,14 @@ def offsets():
 
 
 def draw_properties(folder):
-    """Kurtosis, and loss added by two low-bit formats."""
+    """Draws the kurtosis of the activations, and by how much two low-bit formats increase the loss."""
     figure, axes = charts.figure(720, 330, ncols=3, sharey=True)
     pictures.compare_models(axes, RIVALS, (KURTOSIS, W4A4, KV4))
     charts.save_svg(figure, folder / "rivals-quantization.svg", "Kurtosis, and loss added by low-bit formats")
 
 
 def draw_caches(folder):
-    """Loss by the number of kept keys, and rows of V that a decode step reads."""
+    """Draws the loss by the number of keys that the KV cache keeps, and how many rows of V a decode step reads."""
     figure, axes = charts.figure(720, 360, ncols=2)
     kept = {size: data.Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
     read = {length: data.percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
@@ -81,7 +82,7 @@ def draw_caches(folder):
 
 
 def draw_starts(folder):
-    """Loss and excess sink by the start of tau."""
+    """Draws the loss and the excess sink by the initial value of tau."""
     figure, axes = charts.figure(720, 300, ncols=2)
     for axis, measure in zip(axes, (data.LOSS, data.EXCESS)):
         lists = pictures.by_seed([measure.of(model) for model in STARTS.values()])

@@ -33,7 +33,7 @@ TASKS = {  # title -> task/metric, in the order of the paper's columns
     "SIQA acc": "social_iqa/acc",
     "BoolQ acc": "boolq/acc",
 }
-NO_BREAK = ",\u00a0"  # a comma and a space at which tables do not break
+NO_BREAK = ",\u00a0"  # a comma and a non-breaking space
 CHANCE = ("", "50", "25", "50", "25", "25", "33", "50")
 
 
@@ -58,7 +58,7 @@ LENGTHS = {
 
 
 def spread(measure, model):
-    """Returns "mean ± half of the difference between the two seeds"."""
+    """Returns the text "mean ± half of the difference between the two seeds"."""
     found = measure.of(f"{model}@100").values()
     shown = [
         text.number(x, measure.digits, measure.scale) for x in (sum(found) / len(found), (max(found) - min(found)) / 2)
@@ -72,7 +72,7 @@ def by_loss():
 
 
 def comparison():
-    """Returns the table of the models and benchmarks, with the numbers of the paper in small type."""
+    """Returns the table of all models by benchmark, with the numbers from the paper in small type."""
     rows = []
     for model in by_loss():
         paper = [numbers for numbers in (TABLE1_340M.get(model), TABLE1_760M.get(model))]
@@ -86,15 +86,15 @@ def comparison():
 
 
 def same_order(paper):
-    """Returns the number of pairs of models whose held-out losses have the order of the WikiText perplexities in the
-    paper, and the number of all pairs."""
+    """Returns (number of pairs of models that our held-out losses rank in the same order as the paper's WikiText
+    perplexities, number of all pairs)."""
     losses = {model: LOSS.level(f"{model}@100").mean for model in paper}
     pairs = list(itertools.combinations(paper, 2))
     return sum((paper[a][0] < paper[b][0]) == (losses[a] < losses[b]) for a, b in pairs), len(pairs)
 
 
 def draw(folder):
-    """Held-out loss of every model with one mark per seed, and loss by context length of five models."""
+    """Draws the held-out loss of every model with one mark per seed, and the loss of five models by context length."""
     figure, axes = charts.figure(720, 400, ncols=2, width_ratios=(1, 1.15))
     shown = {"lazy": "s0", "softmax": "s1", "gated-deltanet": "s2", "mamba2": "s3", "ttt-linear": "s4"}
     ordered, short = by_loss(), {model: title.split(" (")[0] for model, title in MODELS.items()}

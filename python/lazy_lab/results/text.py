@@ -7,7 +7,7 @@ import jinja2
 
 from . import data
 
-COLUMNS = 120  # of a line outside of tables and code
+COLUMNS = 120  # maximum width of a line outside of tables and code
 
 
 def number(value, digits=3, scale=1.0, signed=False):
@@ -17,7 +17,8 @@ def number(value, digits=3, scale=1.0, signed=False):
 
 
 def estimate(interval, digits=3, scale=1.0, signed=False):
-    """Returns "mean [low, high]", the value with the mark "(1)" for a single training, or "" without a value."""
+    """Formats an Interval as "mean [low, high]". The value of a single training is marked by "(1)". Returns "" for
+    None."""
     if interval is None:
         return ""
     shown = [number(value, digits, scale, signed) for value in (interval.mean, interval.low or 0, interval.high or 0)]
@@ -25,18 +26,19 @@ def estimate(interval, digits=3, scale=1.0, signed=False):
 
 
 def level(measure, models, digits=None):
-    """Returns the estimate of a measure of one model or of the mean over several models."""
+    """Returns the text of estimate() for a Measure of one model, or of the mean over a tuple of models."""
     return estimate(measure.level(models), measure.digits if digits is None else digits, measure.scale)
 
 
 def mean(measure, models, digits=None):
-    """Returns the mean over seeds without its interval."""
+    """Returns the mean over seeds of a Measure as text, without its interval."""
     interval = measure.level(models)
     return number(interval.mean, measure.digits if digits is None else digits, measure.scale) if interval else ""
 
 
 def effect(measure, models, baselines, digits=None):
-    """Returns the estimate of the paired difference models - baselines, with signs, or "" for equal models."""
+    """Returns the text of estimate() for the paired difference models - baselines, with explicit signs. Returns "" if
+    `models` and `baselines` are the same."""
     if models == baselines:
         return ""
     digits = measure.digits if digits is None else digits
@@ -54,7 +56,8 @@ def table(header, rows):
 
 
 def grid(corner, rows, columns, cell):
-    """Returns a table of cell(row, column). rows and columns: {title: argument of cell}."""
+    """Returns a Markdown table whose cells are cell(row, column). rows and columns: {title: argument of cell}. `corner`
+    is the title of the first column."""
     return table(
         [corner, *columns],
         [[title, *(cell(row, column) for column in columns.values())] for title, row in rows.items()],
@@ -62,18 +65,19 @@ def grid(corner, rows, columns, cell):
 
 
 def level_or_effect(measure, models, level=level):
-    """Returns the difference of a list [models, baselines], or the level of a model or a tuple of models."""
+    """Formats a Measure. If `models` is a list [models, baselines], returns the difference; if it is a model or a tuple
+    of models, returns the mean."""
     return effect(measure, *models) if isinstance(models, list) else level(measure, models)
 
 
 def models_by_measures(corner, models, measures, cell=level):
-    """Returns a table with a row per model. models: {title: model or models}."""
+    """Returns a table with one row per model and one column per Measure. models: {title: model or tuple of models}."""
     return grid(corner, models, {measure.title: measure for measure in measures}, lambda row, column: cell(column, row))
 
 
 def measures_by_columns(corner, measures, columns):
-    """Returns a table with a row per measure. columns: {title: model or models}, shown as a mean without interval, or
-    {title: [models, baselines]}, shown as their paired difference."""
+    """Returns a table with one row per Measure. columns: {title: model or tuple of models}, for which the mean without
+    interval is shown, or {title: [models, baselines]}, for which the paired difference is shown."""
     cell = lambda measure, column: level_or_effect(measure, column, mean)
     return grid(corner, {measure.title: measure for measure in measures}, columns, cell)
 

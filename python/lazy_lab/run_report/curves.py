@@ -11,10 +11,11 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from .. import charts
 from .text import fixed, share
 
-# Widths of the drawings. The page shows the one that fits, so that text is never smaller than 14 pixels.
+# CSS class -> width of a drawing in pixels. Every picture is drawn in all widths, and the page shows the drawing that
+# fits, so that text is never smaller than 14 pixels.
 WIDTHS = {"at-wide": 1040, "at-middle": 640, "at-narrow": 300}
 FLAT = 5e-5  # curves whose values differ by less are equal in the printed digits
-MAX_LAYERS = 12  # of distance biases; deeper models show evenly spaced layers
+MAX_LAYERS = 12  # maximum number of layers whose distance biases are shown; deeper models show evenly spaced layers
 LAYER_MEASURES = {
     "tau_mean": "Offset τ, mean over heads",
     "sink_ratio": "Sink ratio",
@@ -25,7 +26,7 @@ LAYER_MEASURES = {
 
 
 def picture(label, draw, width=300, height=230, css="small"):
-    """Calls draw(axes) and returns the picture."""
+    """Creates a figure, calls draw(axes), and returns the picture as HTML."""
     figure, axes = charts.figure(width, height)
     draw(axes)
     return Markup(f'<div class="{css}">{charts.svg(figure, label)}</div>')
@@ -38,7 +39,8 @@ def responsive(label, draw, height=360):
 
 
 def name_axes(axes, x, y):
-    """Writes both names horizontally, because a rotated name takes width from a picture on a phone."""
+    """Writes the names of both axes horizontally, because a rotated name would reduce the width of the plot on a
+    phone."""
     axes.set_xlabel(x, loc="right")
     axes.set_title(y, loc="left", color=charts.color("soft"))
 
@@ -65,8 +67,8 @@ def reference(axes, value, name=""):
 
 
 def smooth(curve):
-    """Returns the exponential moving average with bias correction, whose window grows with the length of the run,
-    reduced to about 400 points. Values that are not finite are skipped."""
+    """Returns the exponential moving average of a curve with bias correction, reduced to about 400 points. The window
+    of the average grows with the length of the run. Values that are not finite are skipped."""
     keep = 1 - 1 / max(1, len(curve) / 25)
     total = weight = 0
     averages = []
@@ -85,8 +87,8 @@ def evenly_spaced(items, most):
 
 
 def learning_curves(runs):
-    """Training loss, smoothed, and validation loss. The high losses at the start would flatten the curves, so the axis
-    covers only the losses after 8 % of the run."""
+    """Draws the smoothed training loss and the validation loss. The y axis covers only the losses after the first 8 %
+    of the run, because the high losses at the start would flatten the curves."""
     curves = []
     for i, run in enumerate(runs):
         validation = charts.thin(run.curves.get("validation_metrics/loss", ()))
@@ -114,8 +116,8 @@ def learning_curves(runs):
 
 
 def loss_differences(runs):
-    """Returns (picture, name of the softmax run) for the validation losses minus the loss of the first softmax run at
-    the same number of tokens."""
+    """Returns (picture, name of the first softmax run). The picture shows the validation loss of every other run minus
+    the validation loss of this softmax run at the same number of training tokens."""
     twin = next((run for run in runs if run.kind == "softmax"), None)
     if not twin:
         return None
@@ -143,8 +145,9 @@ def loss_differences(runs):
 
 
 def layer_curves(run, _):
-    """Returns {"panels": [(title, picture)], "layers": [layers that are drawn], "count": layers, "constant": {title:
-    value}} of the attention measures that training logged. A measure that is equal in all layers is in "constant"."""
+    """Returns {"panels": [(title, picture)], "layers": [layers that are drawn], "count": number of all layers,
+    "constant": {title: value}} for the attention measures that the training logged. A measure that has the same value
+    in all layers is not drawn but listed in "constant"."""
     found = {"panels": [], "layers": [], "count": 0, "constant": {}}
     for measure, title in LAYER_MEASURES.items():
         layers = run.by_layer(measure)
@@ -170,7 +173,7 @@ def layer_curves(run, _):
 
 
 def offsets(run, index):
-    """The learned offsets of each head and their mean by layer."""
+    """Draws the learned offset tau of each head, and the mean over heads, by layer."""
     tau = run.learned.get("tau")
     if not tau:
         return None
@@ -191,7 +194,7 @@ def offsets(run, index):
 
 
 def distance_biases(run, index):
-    """Returns {"panels": [(layer, picture)], "count": layers}, with one scale for all layers."""
+    """Returns {"panels": [(layer, picture)], "count": number of all layers}. All pictures have the same y axis."""
     biases = run.learned.get("distance_bias")
     if not biases:
         return None
@@ -225,8 +228,8 @@ def distance_biases(run, index):
 
 
 def rows_by_place(label, rows, x, first=1):
-    """One line per row; the first value of a row is at `first`. The y axis is logarithmic if the values are positive
-    and span more than a factor of 20."""
+    """Draws one line per list in `rows`. The first value of a list has the x coordinate `first`. The y axis is
+    logarithmic if the values are positive and span more than a factor of 20."""
     values = [value for row in rows for value in row if math.isfinite(value)]
     if not values:
         return None

@@ -1,4 +1,4 @@
-"""JSON values that know their position in a file, so that an error names the file, the field and the found value."""
+"""JSON values that store their position in a file, so that errors name the file, the field and the wrong value."""
 
 import json
 import math
@@ -56,7 +56,7 @@ class Field:
         return (self[i] for i in range(len(self.value)))
 
     def keys(self):
-        """Returns the object, which iterates over its keys."""
+        """Returns the JSON object as a dictionary, for iteration over its keys."""
         return self.value if isinstance(self.value, dict) else self.wrong("an object")
 
     def number(self):
@@ -73,7 +73,8 @@ class Field:
         return [item.number() for item in self]
 
     def matrix(self, shape=None):
-        """Returns a list of rows. `shape` is a matrix with the expected shape; default: all rows have one length."""
+        """Returns a list of rows. `shape` is a matrix whose shape the value must have. Without it, all rows must have
+        the same length."""
         rows = [row.numbers() for row in self]
         for i, row in enumerate(rows):
             expected = (shape or rows)[min(i, len(shape or rows) - 1)]

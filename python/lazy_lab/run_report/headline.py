@@ -4,7 +4,8 @@ import math
 
 from .text import fixed, grouped, percent
 
-# The most comparable measure that every run has. Bits per byte come first: they do not depend on the tokenizer.
+# Measures for the comparison of runs, as (key, unit, digits). The page uses the first one that every run has. Bits per
+# byte come first because they do not depend on the tokenizer.
 QUALITIES = (("bits_per_byte", "bits per byte", 3), ("loss", "nats per token", 3), ("word_perplexity", "perplexity", 1))
 EARLY_TOKENS = 200e6
 HEAD_START = (
@@ -36,7 +37,8 @@ def weights(run):
 
 
 def uniform_weights(runs):
-    """Compares with the sink ratio of uniform attention; empty if softmax runs were measured at different lengths."""
+    """Returns a sentence with the sink ratio that softmax with equal scores would have, as a reference value. Returns
+    "" if the softmax runs were not measured with the same length and BOS setting."""
     settings = {(run.sinks["length"], run.sinks["bos"]) for run in runs if run.sinks and run.kind == "softmax"}
     if len(settings) != 1:
         return ""
@@ -47,7 +49,7 @@ def uniform_weights(runs):
 
 
 def comparison(lazy, softmax, key, unit, digits):
-    """Returns the sentences on the difference of two runs, in the digits that the title shows."""
+    """Returns the sentences on the difference between two runs. Values are rounded to `digits`, as in the title."""
     first, second = (round(run.values[key], digits) for run in (lazy, softmax))
     gap, start = first - second, ", ".join(filter(None, (budget([lazy, softmax]), "Lazy Attention")))
     if abs(gap) < 0.5 * 10**-digits:

@@ -30,7 +30,7 @@ def value_text(value):
 
 
 def point(row, key, interval=None):
-    """Returns (value, low, high) of a row; the bounds are None without an interval."""
+    """Returns (value, low, high) of a row. The bounds low and high are None if the row has no confidence interval."""
     interval = interval or f"{key}_interval"
     bounds = row[interval].numbers() if interval in row else [None, None]
     return row[key].number(), *(bounds if len(bounds) == 2 else row[interval].wrong("two numbers"))
@@ -42,8 +42,8 @@ def cell(found):
 
 
 def draw_points(label, curves, x, y, may_be_log=False, zero=""):
-    """Draws a list of curves, one per model, [(length, (value, low, high))], with a bar for each interval. `zero` is
-    the name of a reference line at zero. Returns the picture and whether its y axis is logarithmic."""
+    """Draws one curve per model with error bars. curves: for each model, a list of (length, (value, low, high)). `zero`
+    is the name of a reference line at zero. Returns the picture and whether its y axis is logarithmic."""
     values = [value for curve in curves for _, point in curve for value in point if value is not None]
     low, high = (bound(filter(math.isfinite, values), default=0) for bound in (min, max))
     is_log = may_be_log and low > 0 and high > 4 * low
@@ -93,7 +93,7 @@ def loss_by_position(models):
 
 
 def length_table(names, models, key, what, title=""):
-    """One row per length and one column per model."""
+    """Returns a table with one row per length and one column per model."""
     found = [{row["length"].number(): cell(point(row, key)) for row in model["lengths"]} for model in models]
     rows = [(f"{n:.0f}", [cells.get(n, "–") for cells in found]) for n in sorted(set().union(*found))]
     return {"title": title, "columns": [what, *names], "rows": rows}
@@ -131,8 +131,9 @@ def lambada_tables(names, models):
 
 
 def retrieval(task, models):
-    """The share of exact answers by depth and length, and the log-likelihood of the answer. If a context was also
-    scored without the planted fact, the plot shows the gain from it, because absolute levels differ between models."""
+    """Returns the blocks of a retrieval task: heat maps with the share of exact answers by depth and length, and a plot
+    of the log-likelihood of the answer. If the contexts were also scored without the planted fact, the plot shows how
+    much the fact increases the log-likelihood, because absolute log-likelihoods differ between models."""
     gain = "log_likelihood_absent" in models[0]["lengths"][0]["depths"][0]
     maps, curves = [], []
     for model in models:
@@ -159,7 +160,8 @@ def retrieval(task, models):
 
 
 def section(task, result, labels, names):
-    """Returns the parts of a task's section. A block is a picture, heat maps or a table."""
+    """Returns the parts of the page section of a task. The section consists of blocks: pictures, heat maps or
+    tables."""
     models, lead = list(result["models"]), ""
     if len(models) != len(labels):
         result["models"].wrong(f"{len(labels)} entries, one per model")

@@ -11,9 +11,9 @@ from .headline import headline
 from .text import fixed, grouped, lined, percent, seconds_text, series_name, share, token_text
 
 RAMP_LEVELS = 64
-MAX_RUN_COLUMNS = 6  # more runs become rows of the table
-MAX_MAPS = 8  # more attention maps of a run are shown one at a time
-# Key of Run.values, name, explanation, number format.
+MAX_RUN_COLUMNS = 6  # with more runs, the table has one row per run instead of one column per run
+MAX_MAPS = 8  # if a run has more attention maps, the page shows one map at a time
+# Tuples (key in Run.values, name, explanation, number format).
 MEASURES = (
     ("loss", "Held-out loss", "nats per token", lambda value: fixed(value, 4)),
     ("bits_per_byte", "Bits per byte", "compares across tokenizers", lambda value: fixed(value, 3)),
@@ -34,7 +34,7 @@ HEATS = ("sink_ratio", "density", "alive_fraction")
 
 
 def level(share):
-    """Returns the level of a fraction on the color ramp."""
+    """Returns the index of a fraction from 0 to 1 on the color ramp."""
     return min(RAMP_LEVELS - 1, int(max(0, share) * (RAMP_LEVELS - 1) + 0.5)) if math.isfinite(share) else 0
 
 
@@ -49,8 +49,9 @@ def palette_css(dark):
 
 
 def map_rows(weights, merged):
-    """Returns the cells of an attention map as [(columns, level, weight)] per query; the level is None for a weight of
-    zero. With `merged`, neighbors of one level become one cell, which keeps pages with hundreds of maps small."""
+    """Returns the cells of an attention map. Each query has a list of (number of columns, color level, weight); the
+    level is None for a weight of zero. With `merged`, adjacent cells of equal level are merged, which keeps pages with
+    hundreds of maps small."""
     rows = []
     for row in weights:
         cells = []
@@ -80,7 +81,7 @@ def is_finite(value):
 
 
 def result_table(runs):
-    """Returns (columns, rows) of MEASURES. The best losses are bold."""
+    """Returns (columns, rows) of the result table, which shows MEASURES for all runs. The best losses are bold."""
     names, titles, table = [series_name(i, run.name) for i, run in enumerate(runs)], [], []
     for key, name, explanation, show in MEASURES:
         values = [run.values.get(key) for run in runs]
@@ -95,7 +96,8 @@ def result_table(runs):
 
 
 def tiles(runs):
-    """Returns [(name, explanation, [(color, run, value as text, width of the bar in percent)])]."""
+    """Returns the data of the tiles at the top of the page, one per measure in TILES: [(name, explanation, [(color,
+    run, value as text, width of the bar in percent)])]."""
     found = {}
     for key, name, explanation, show in MEASURES:
         values = [(charts.series_role(i), run.name, run.values.get(key)) for i, run in enumerate(runs)]
@@ -112,7 +114,7 @@ def accuracy(value, error=None):
 
 
 def benchmarks(runs):
-    """Returns (columns, rows) of the accuracies, with a row of the scores of random guessing."""
+    """Returns (columns, rows) of the table of benchmark accuracies, with one row for random guessing."""
     tasks, rows = {}, []
     for score in (score for run in runs for score in run.scores):
         tasks.setdefault(score["task"], score)
@@ -136,8 +138,8 @@ def lengths(runs):
 
 
 def split_bars(runs):
-    """Returns [(run, [(level, name, share)])]. Runs with negative released mass are omitted: a positive offset adds
-    weight, and the three shares are then not parts of one whole."""
+    """Returns the stacked bars of sink ratio, density and released mass, as [(run, [(color level, name, share)])]. Runs
+    with a negative released mass are omitted: there, a positive offset adds weight, and the shares do not add up."""
     parts = (("sink_ratio", "sink ratio", 62), ("density", "density", 35), ("released_mass", "released mass", 6))
     return [
         (i, [(shade, name, run.values[key]) for key, name, shade in parts if run.values[key] > 5e-5])
@@ -147,8 +149,8 @@ def split_bars(runs):
 
 
 def heat_maps(runs):
-    """Returns [(title, explanation, high, [(index of the run, [layer][head])])]. All runs share the color scale from 0
-    to `high`, which is 1, 2 or 5 times a power of ten."""
+    """Returns the heat maps of the per-head measures: [(title, explanation, high, [(index of the run, values
+    [layer][head])])]. All runs share one color scale from 0 to `high`, which is 1, 2 or 5 times a power of ten."""
     found = []
     for key in HEATS:
         maps = [(i, run.sinks["per_head"][key]) for i, run in enumerate(runs) if run.sinks]
@@ -162,7 +164,7 @@ def heat_maps(runs):
 
 
 def setting_rows(settings):
-    """Returns [(key, [value per run], whether they differ)] of a list of flattened settings, one per run."""
+    """Returns [(key, [value per run], whether the values differ)]. settings: one flattened dictionary per run."""
     rows = [
         (key, [found.get(key, "–") for found in settings]) for key in dict.fromkeys(key for s in settings for key in s)
     ]
@@ -183,7 +185,8 @@ def environment():
 
 
 def render(runs, command, date, version):
-    """Returns the page. The template calls the functions of this module, so that each section names what it shows."""
+    """Returns the HTML text of the page. The template calls functions of this module for the content of its
+    sections."""
     names = [run.name for run in runs]
     for run in runs:
         run.name = str(run.folder) if names.count(run.name) > 1 else run.name

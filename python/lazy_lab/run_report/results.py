@@ -10,8 +10,9 @@ def metric(task, name):
 
 
 def read_eval(content, run):
-    """Fills losses, perplexities and the accuracies: [{task, metric, value, error, chance}]; error and chance can be
-    None. All are fractions. The metric of a task is the one that "average" names, otherwise "acc"."""
+    """Reads eval.json. Stores losses and perplexities in run.values, and accuracies in run.scores as a list of {task,
+    metric, value, error, chance}. value, error and chance are fractions; error and chance can be None. The metric of a
+    task is the metric that the key "average" names for it, otherwise "acc"."""
     tasks, average = content["results"], content["average"] if "average" in content else None
     measures = [("heldout", name) for name in ("loss", "bits_per_byte", "perplexity")]
     for task, name in [*measures, ("wikitext", "word_perplexity")]:
@@ -21,7 +22,7 @@ def read_eval(content, run):
         named = average and "metrics" in average and task in average["metrics"]
         name = average["metrics"][task].text() if named else "acc"
         if (value := metric(tasks[task], name)) is not None:
-            key = f"{name}_stderr,none"  # "N/A" if it is not known
+            key = f"{name}_stderr,none"  # the value is "N/A" if the error is not known
             error = tasks[task][key].number() if key in tasks[task] and tasks[task][key].value != "N/A" else None
             chance = content["chance"] if "chance" in content else ()
             chance = metric(chance[task], "random") if task in chance else None
@@ -32,7 +33,7 @@ def read_eval(content, run):
 
 
 def read_lengths(content, run):
-    """Fills the held-out losses by length of the text from the JSON of `lazy eval --lengths` of one model."""
+    """Reads the output of `lazy eval --lengths` for one model. Stores the held-out losses in run.loss_by_length."""
     if "heldout" in content["results"]:
         models = content["results"]["heldout"]["models"]
         if len(list(models)) != 1:
@@ -42,7 +43,7 @@ def read_lengths(content, run):
 
 
 def read_map(content, first):
-    """Returns an attention map. `first` is the number of the first layer and head in the file."""
+    """Returns an attention map. `first` is the number, 0 or 1, from which the file counts layers and heads."""
     tokens, rows = [token.text() for token in content["tokens"]], [row.numbers() for row in content["weights"]]
     if len(rows) != len(tokens):
         content["weights"].wrong(f"{len(tokens)} rows, one per token")
@@ -75,8 +76,8 @@ def read_further(content):
 
 
 def read_sinks(content, run):
-    """Fills run.values and run.sinks, which has the settings and per_head ({measure: [layer][head]}), maps, further,
-    command and normalizer, from sinks.json."""
+    """Reads sinks.json. Stores the overall measures in run.values. Stores the settings and the keys per_head ({measure:
+    [layer][head]}), maps, further, command and normalizer in run.sinks."""
     if content["version"].number() not in (1, 2):
         content["version"].wrong("1 or 2")
     per_head = {}

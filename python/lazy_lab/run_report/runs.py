@@ -14,7 +14,7 @@ from .text import seconds_text
 from .weights import learned_parameters
 
 LAYER = re.compile(r"attention/layer_(\d+)/(.+)")
-PACE_LINES = 50  # the remaining time follows from the last lines of the log
+PACE_LINES = 50  # number of last lines of the log from which the remaining time is estimated
 
 
 @dataclass
@@ -25,13 +25,13 @@ class Run:
     facts: dict = field(default_factory=dict)  # run.json, flattened
     settings: dict = field(default_factory=dict)  # config.toml, flattened
     config_text: str = ""
-    curves: dict = field(default_factory=dict)  # key of log.jsonl -> [(tokens, value)]; NaN: not finite
-    # loss in nats per token, bits_per_byte, perplexity, word_perplexity, the sink measures as fractions, tokens, speed
-    # in tokens per second, seconds. A measure that is not known is absent.
+    curves: dict = field(default_factory=dict)  # key of log.jsonl -> [(tokens, value)]; non-finite values are NaN
+    # Keys of `values`: loss (nats per token), bits_per_byte, perplexity, word_perplexity, the sink measures
+    # (fractions), tokens, speed (tokens per second), seconds. Measures that are not known are absent.
     values: dict = field(default_factory=dict)
-    status: str = ""  # the step of a run that has not finished
+    status: str = ""  # text with the current step; "" for finished runs
     loss_source: str = "last validation"
-    scores: list = field(default_factory=list)  # of eval.json, see results.read_eval
+    scores: list = field(default_factory=list)  # accuracies from eval.json, see results.read_eval
     mean_score: float | None = None
     loss_by_length: dict = field(default_factory=dict)  # tokens -> nats per token
     sinks: dict | None = None  # see results.read_sinks
@@ -66,7 +66,8 @@ def read_log(path, run):
             for key, value in entry.keys().items():
                 value = value if isinstance(value, float) else entry[key].number()
                 run.curves.setdefault(key, []).append((tokens, value))
-    # The speed is the speed of the fastest interval, which is least affected by other processes.
+    # The reported speed is the maximum over all logged intervals, because the fastest interval is least affected by
+    # other processes.
     for name, key in (("tokens", "tokens"), ("seconds", "time"), ("speed", "throughput(tps)")):
         if largest := max((value for _, value in run.curves.get(key, ())), default=0):
             run.values[name] = largest
@@ -113,7 +114,8 @@ def kind_of(run):
 
 
 def is_locked(folder):
-    """Whether the training process is alive. It holds this lock, which the kernel releases when the process ends."""
+    """Returns whether the training process is running. It holds a lock on a file of the folder, which the operating
+    system releases when the process ends."""
     try:
         with open(folder / ".lock") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -125,8 +127,8 @@ def is_locked(folder):
 
 
 def status(run):
-    """Says at which step a run is that has not finished; empty for other runs. The remaining time follows from the rate
-    of the last logged steps, with validation and checkpoints."""
+    """Returns a text with the current step and the remaining time of a run that has not finished, or "" for other runs.
+    The remaining time is estimated from the last logged steps, including the time of validations and checkpoints."""
     # A resumed run rewrites config.toml but not run.json.
     total = int(run.settings.get("training.steps") or run.facts.get("steps") or 0)
     steps, times = ([value for _, value in run.curves.get(key, ())] for key in ("step", "time"))
@@ -146,8 +148,8 @@ def status(run):
 
 
 def complete(run):
-    """Fills what follows from several files: kind, status, learned parameters, and the loss of the last validation if
-    `lazy eval` measured none."""
+    """Sets the fields that are computed from several files: the kind, the status, the learned parameters, and, if
+    `lazy eval` has not measured a loss, the loss of the last validation."""
     if "loss" not in run.values:
         run.loss_source = "last validation"
         for name in ("loss", "bits_per_byte"):

@@ -10,7 +10,7 @@ MARKS = {"o": "●", "s": "■", "^": "▲", "D": "◆"}  # the markers of curve
 
 
 def fixed(value, digits):
-    """Returns the value with a number of digits after the point, and without a sign if it is printed as zero."""
+    """Formats the value with `digits` digits after the decimal point. Zero is printed without a sign."""
     if not math.isfinite(value):
         return "not a number"
     text = f"{abs(value):.{digits}f}"
@@ -18,7 +18,8 @@ def fixed(value, digits):
 
 
 def percent(share):
-    """Returns a fraction in percent, with two digits after the point below 1 %, one below 100 %."""
+    """Formats a fraction in percent: with two digits after the decimal point below 1 %, one digit below 100 %, and
+    otherwise none."""
     size = 100 * abs(share)
     return "0" if size < 1e-9 else fixed(100 * share, 2 if size < 0.995 else 1 if size < 99.95 else 0)
 
@@ -45,7 +46,8 @@ def token_text(token, limit=8):
 
 
 def series_name(index, name):
-    """The name of a series with its color and marker, which it has in every picture and table."""
+    """Returns the name of a data series, preceded by its marker in its color. A series has the same color and marker in
+    every picture and table."""
     mark = MARKS[charts.marker(index)]
     return Markup('<span class="run"><i class="{}">{}</i>{}</span>').format(charts.series_role(index), mark, name)
 

@@ -7,7 +7,7 @@ import numpy
 
 from ..errors import UserError
 
-# In a checkpoint of this project, and in models that another library converted.
+# Names of tau and the distance bias: in checkpoints of this project, and in models that were converted in transformers.
 KINDS = {
     "softmax_offset": "tau",
     "lazy_tau": "tau",
@@ -54,8 +54,9 @@ def read_folder(folder):
 
 
 def learned_parameters(folder):
-    """Returns the parameters of a model folder, of the finished model of a run folder, or of the newest checkpoint of a
-    run folder; None if there is none. A run in progress may remove a checkpoint while it is read."""
+    """Returns the learned parameters (see read_folder) of a model folder. For a run folder, returns the parameters of
+    its finished model or otherwise of its newest checkpoint. Returns None if there is no model. A training in progress
+    may remove a checkpoint while this function reads it."""
     for model in (folder / "model", folder):
         if (model / "config.json").is_file():
             return read_folder(model)
