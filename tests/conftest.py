@@ -1,4 +1,5 @@
-"""Labels and fixtures of the Python tests. tests/run_pytest.py runs them; docs/dev/testing.md describes the labels."""
+"""Labels and fixtures of the Python tests. tests/run_pytest.py runs the tests. docs/dev/testing.md describes the
+labels."""
 
 import os
 from pathlib import Path
@@ -71,7 +72,7 @@ def root():
 
 @pytest.fixture(scope="session")
 def built_file():
-    """The function `built`."""
+    """Returns the function `built`, for tests that need other build results than `lazy`."""
     return built
 
 

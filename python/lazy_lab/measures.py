@@ -67,7 +67,7 @@ def effective_range(distances, losses, interval, margin=EQUAL_LOSSES):
     """Returns the effective range of a distance bias: the smallest distance R of the grid such that zeroing all entries
     beyond R, or beyond any larger distance of the grid, costs at most `margin` nats per token.
 
-    distances: increasing grid; beyond its last distance there is no bias entry, so the last loss is the unchanged
+    distances: increasing grid; the last distance is so large that no entry is zeroed, so its loss is the unchanged
     model's. losses: [distance][text] in nats per token. interval: function that computes a confidence interval with the
     upper bound `high` from a list of values, such as statistics.student_interval."""
     losses = np.asarray(losses, dtype=float)

@@ -1,4 +1,4 @@
-"""Messages about models, files and devices that new users often pass."""
+"""Error messages for wrong models, files and devices that new users often pass to `lazy`."""
 
 import json
 import os
@@ -143,7 +143,8 @@ def test_info_shows_every_kind_of_attention_layer(lazy_binary, tmp_path):
 
 
 def test_info_shows_the_stored_tau(lazy_binary, model, tmp_path):
-    """The initial value of tau in config.json is -1. The weights contain trained values."""
+    """`lazy info` must show the trained values of tau from the weights, not only the initial value -1 in
+    config.json."""
     safetensors = pytest.importorskip("safetensors.numpy")
     tensors = safetensors.load_file(model / "model.safetensors")
     taus = numpy.concatenate([value for name, value in tensors.items() if name.endswith("softmax_offset")])
@@ -155,7 +156,7 @@ def test_info_shows_the_stored_tau(lazy_binary, model, tmp_path):
     (line,) = [line for line in text.splitlines() if line.startswith("tau")]
     numbers = [float(number) for number in re.findall(r"-?[0-9.]+", line.replace(",", ""))]
     assert numbers == pytest.approx([taus.min(), taus.max(), taus.mean(), -1], abs=1e-3), line
-    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())  # a folder without weights
+    (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())  # a second folder, without weights
     done = subprocess.run([lazy_binary, "info", tmp_path], check=True, capture_output=True, text=True)
     assert "\ntau" not in done.stdout and "tau" in done.stderr
 
@@ -171,7 +172,7 @@ def test_sinks_logs_the_measurement_first(lazy_binary, model, tmp_path):
     command = [lazy_binary, "sinks", model, "--text", tmp_path / "text", "--samples", "3"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     lines = done.stderr.splitlines()
-    assert str(model) in lines[0], lines  # loading may take minutes
+    assert str(model) in lines[0], lines  # a message names the model before loading, which may take minutes
     (line,) = [line for line in lines if "3 samples of 32 tokens" in line]
     assert "2 attention layers of 2 heads" in line and "samples of 64 tokens" in line, line
 
@@ -192,7 +193,7 @@ def test_interrupted_data_prepare_writes_nothing(lazy_binary, tmp_path):
     out = tmp_path / "corpus"
     command = [lazy_binary, "data", "prepare", "-", "--output", out, "--tokenizer", "bytes"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdin.write(b"some text\n" * 1000000)  # returns after the program has begun to read
+        process.stdin.write(b"some text\n" * 1000000)  # blocks until the program reads
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 128 + signal.SIGINT
@@ -202,7 +203,8 @@ def test_interrupted_data_prepare_writes_nothing(lazy_binary, tmp_path):
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_convert_leaves_nothing(lazy_binary, tmp_path, stop):
-    """The signal arrives while the interpreter starts. This interpreter never answers."""
+    """The signal arrives while `lazy convert` waits for its Python interpreter. The test uses an interpreter that never
+    answers."""
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(100))
     silent = tmp_path / "python"
     silent.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexec cat > /dev/null\n")
@@ -232,7 +234,7 @@ def test_doctor_names_an_unusable_python(lazy_binary, python):
 
 
 def test_doctor_without_a_path_names_the_interpreter(lazy_binary, tmp_path):
-    """Python does not know its own path if it was started by name without a PATH."""
+    """Without the variable PATH, Python cannot determine its own path if it is started by name."""
     environment = {name: value for name, value in os.environ.items() if name != "PATH"}
     environment |= {"LAZY_PYTHON": "python3"}
     done = subprocess.run([lazy_binary, "doctor", "--json"], capture_output=True, text=True, env=environment)

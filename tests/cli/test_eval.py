@@ -86,7 +86,7 @@ def test_complete_results_are_not_marked_partial(lazy_binary, model, tmp_path):
 
 
 def bos_of(lazy_binary, model, data, task, *options):
-    """Returns add_bos_token of the results, and standard error."""
+    """Runs `lazy eval` and returns a pair: the value of add_bos_token in its results, and its standard error."""
     command = [lazy_binary, "eval", model, "--tasks", task, "--data", data, "--json", *options]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)["config"]["model_args"]["add_bos_token"], done.stderr
@@ -101,7 +101,7 @@ def test_bos_default_follows_the_tokenizer(lazy_binary, model, tmp_path):
     config = Path(plain / "tokenizer_config.json")
     config.write_text(json.dumps(json.loads(config.read_text()) | {"add_bos_token": False}))
     if (plain / "tokenizer.json").exists():
-        (plain / "tokenizer.json").unlink()  # otherwise its post-processor would determine BOS
+        (plain / "tokenizer.json").unlink()  # its post-processor would decide whether BOS is added
     assert bos_of(lazy_binary, plain, tmp_path, task)[0] is False
     assert bos_of(lazy_binary, plain, tmp_path, task, "--bos")[0] is True
     command = [lazy_binary, "eval", model, "--tasks", task, "--data", tmp_path, "--bos", "--no-bos"]

@@ -1,4 +1,4 @@
-"""`lazy generate`: its prompt, its limits, an interrupt, and the fields of its JSON output."""
+"""Tests of `lazy generate`: the source of the prompt, limits, an interrupt, and the fields of the JSON output."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_missing_prompt_is_refused(run):
     finally:
         os.close(terminal)
         os.close(other)
-    # An explicit empty prompt is BOS alone.
+    # With an explicit empty prompt, the model gets only the BOS token.
     done = run("--prompt", "", "--special-tokens", "--max-tokens", "4")
     assert done.returncode == 0 and len(done.stdout) > 1
 

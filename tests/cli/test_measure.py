@@ -1,4 +1,5 @@
-"""`lazy measure`: the list of kinds, wrong arguments, and values that are computed in a second way."""
+"""Tests of `lazy measure`: the list of its measurement kinds, wrong arguments, and its values, which the tests compare
+with the results of other commands."""
 
 import json
 import shutil

@@ -12,8 +12,8 @@ import pytest
 
 @pytest.fixture
 def work(root, tmp_path):
-    """A folder with two runs and a text file. Their names must be quoted, because a shell would otherwise split or
-    expand them."""
+    """A folder with two runs and a text file. Their names contain spaces and special characters, so that commands only
+    work if they quote the names for the shell."""
     folder = tmp_path / "it's work"
     folder.mkdir()
     for name in ("lazy", "delta"):

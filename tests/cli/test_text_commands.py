@@ -47,7 +47,7 @@ def test_signal_ends_a_command_that_is_blocked(command, tmp_path, name, number):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(command(name, pipe), stderr=subprocess.PIPE, text=True) as process:
-        with open(pipe, "w") as writer:  # returns when the command has opened the pipe
+        with open(pipe, "w") as writer:  # open() returns when the command has opened the pipe
             writer.write("a text")
             writer.flush()
             process.send_signal(number)

@@ -1,4 +1,5 @@
-"""`lazy train`: errors in the configuration, the folder of a run as the configuration, and the plan's assumed GPU."""
+"""Tests of `lazy train`: errors in the configuration, a run folder in place of a configuration file, and the GPU that
+the printed plan assumes."""
 
 import subprocess
 

@@ -54,7 +54,7 @@ def test_old_model_has_the_same_held_out_loss(run, files, model):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_old_checkpoint_resumes_with_the_same_losses(run, files, old, model):
-    """Repeats steps 4 to 6 from the checkpoint of step 3."""
+    """Resumes a training from an old checkpoint after step 3. The losses of steps 4 to 6 must equal the old losses."""
     expected = losses(old / model / "log.jsonl")
     (files / model / "log.jsonl").write_text("")
     shutil.rmtree(files / model / "model")
@@ -66,7 +66,7 @@ def test_old_checkpoint_resumes_with_the_same_losses(run, files, old, model):
 
 
 def test_old_recipe_records_give_the_same_findings(run, files, old):
-    """All steps of the old records are treated as finished. Intervals are not compared, because they are now computed
+    """All steps with old records are treated as finished. Intervals are not compared, because they are now computed
     over seeds and the old records have only one seed. The held-out loss is not compared either: it is measured again,
     because the old sequences used different separators than the training sequences."""
     run("repro", "fig10", "--scale", "tiny", "--corpus", "corpus", "--device", "cpu", "--report")

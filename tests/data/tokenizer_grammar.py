@@ -13,7 +13,7 @@ import sys
 
 from tokenizers import Tokenizer
 
-KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]  # the alphabet of byte-level BPE
+KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that byte-level BPE does not remap
 BYTE = {b: chr(b) for b in KEEP}
 BYTE |= {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in BYTE)}
 SPACE = "\u2581"
@@ -102,7 +102,8 @@ def text(rng):
 
 
 def regex(rng, depth=0):
-    """Returns a random expression in Oniguruma's syntax. Some constructs mean the same in PCRE2, others do not."""
+    """Returns a random regular expression in Oniguruma's syntax, the syntax of the package `tokenizers`. Some
+    constructs have a different meaning in PCRE2, which `lazy` uses."""
     kind = rng.random()
     if depth > 2 or kind < 0.45:
         shared = [
@@ -394,7 +395,7 @@ def piece_model(rng):
         vocab = {token: n for n, token in enumerate(vocab)}
     spell = lambda word: list(word.replace(" ", SPACE))
     words = [w for w in rng.sample(WORDS, 10)]
-    if rng.random() < 0.5:  # spaces only at the beginning of words
+    if rng.random() < 0.5:  # allow a space only at the beginning of a word
         words = [w for w in words if " " not in w[1:]]
     for char in {c for w in words for c in spell(w)} | ({SPACE} if rng.random() < 0.98 else set()):
         vocab.setdefault(char, len(vocab))
@@ -431,7 +432,7 @@ def piece_steps(rng):
             {"type": "Sequence", "normalizers": [prepend, prepend, replace]},
         ]
     )
-    if rng.random() < 0.5:  # the two common forms
+    if rng.random() < 0.5:  # one of the two forms that published tokenizers use
         return rng.choice([(normal if normal and normal["type"] == "Sequence" else replace, None), (None, metaspace)])
     pre = rng.choice(
         [
@@ -507,7 +508,8 @@ def tokenizer(rng):
 
 
 def run(case):
-    """Adds the results of the package. A separate process computes them because some files abort the package."""
+    """Adds the results of the package `tokenizers` to a case. A separate process computes them, because some tokenizer
+    files abort the process."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -517,7 +519,7 @@ def run(case):
             loaded = Tokenizer.from_str(json.dumps(case["tokenizer"]))
             ids = [loaded.encode(t, add_special_tokens=False).ids for t in case["texts"]]
             answer = {"ids": ids, "decoded": [loaded.decode(i, skip_special_tokens=False) for i in ids]}
-        except BaseException as error:  # includes a panic of the package
+        except BaseException as error:  # a panic of the package's Rust code is a BaseException
             answer = {"error": str(error)[:200]}
         with os.fdopen(write, "w") as out:
             json.dump(answer, out)

@@ -1,4 +1,4 @@
-"""Finds the package lazy_lab in the source tree."""
+"""Lets the tests import the package lazy_lab from the source tree."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Checks HTML pages and finds their parts."""
+"""Functions that check HTML pages and extract parts of them."""
 
 import html
 import html.parser
@@ -8,7 +8,8 @@ VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 
 class Checker(html.parser.HTMLParser):
-    """Checks that tags are closed in order, ids are unique and labels name an input, and collects the text."""
+    """HTML parser that checks three rules: tags are closed in order, ids are unique, and every label refers to an
+    input. It also collects the text of the page."""
 
     def __init__(self, page):
         super().__init__()
@@ -47,4 +48,4 @@ def section(page, name):
 
 
 def plain(markup):
-    return re.sub("[ \n]+", " ", html.unescape(re.sub("<[^>]*>", " ", markup)))  # keeps thin spaces
+    return re.sub("[ \n]+", " ", html.unescape(re.sub("<[^>]*>", " ", markup)))  # does not replace thin spaces

@@ -1,4 +1,4 @@
-"""Writes run folders with the files that docs/reference/run-directory.md describes. The values are made up."""
+"""Writes run folders with invented values. docs/reference/run-directory.md describes the files."""
 
 import json
 import math
@@ -10,7 +10,8 @@ WORDS = " The| first| element| of| the| array| is| re|moved| by| shift|,| which|
 
 
 def log_lines(lazy, layers, steps, generator):
-    """Returns the lines of log.jsonl. The loss of step n is loss(n), and validation adds 0.03."""
+    """Returns the lines of log.jsonl. The training loss of step n is loss(n), and the validation loss is larger by
+    0.03."""
     lines = []
     for step in range(1, steps + 1):
         loss = (3.52 if lazy else 3.55) + 4.6 * math.exp(-step / 45)
@@ -74,7 +75,8 @@ def safetensors(tensors):
 
 
 def write_run(parent, name="lazy", lazy=True, layers=4, heads=6, tokens=20, maps=((0, 1), (3, 1)), steps=1000, seed=1):
-    """Writes the folder parent/name and returns it. Lazy runs have a model with offsets and distance biases."""
+    """Writes the run folder parent/name and returns its path. If `lazy` is true, the folder contains a model with
+    offsets and distance biases."""
     generator, folder = random.Random(seed), parent / name
     folder.mkdir(parents=True, exist_ok=True)
     write = lambda file, value: (folder / file).write_text(value if isinstance(value, str) else json.dumps(value))

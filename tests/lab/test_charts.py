@@ -1,4 +1,4 @@
-"""The style of pictures: SVG text with colors for light and dark pages."""
+"""Tests of the style of pictures: SVG images whose colors are variables for light and dark pages."""
 
 import re
 
@@ -20,7 +20,7 @@ def test_saved_files_are_deterministic_and_have_both_color_schemes(tmp_path):
     assert text.startswith('<svg viewBox="0 0 300 200"') and 'aria-label="loss &quot;&lt;&quot; length"' in text
     assert "prefers-color-scheme:dark" in text and "http://www.w3.org/2000/svg" in text
     assert "stroke: var(--s0)" in text and charts.color("s0") not in text.split("</style>")[1]
-    assert ">0.123456 &lt;b&gt;</text>" in text  # only coordinates are rounded
+    assert ">0.123456 &lt;b&gt;</text>" in text  # numbers in labels are not rounded, only coordinates are
 
 
 def test_drawings_of_one_figure_for_two_widths_share_no_identifiers():

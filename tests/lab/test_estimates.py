@@ -1,4 +1,4 @@
-"""The estimates of the remaining time of `lazy uptrain`."""
+"""Tests of the remaining time that `lazy uptrain` estimates."""
 
 import pytest
 from lazy_lab.estimates import Forecast, shown
@@ -12,7 +12,7 @@ def step(name, kind="", work=0.0, fixed_seconds=1.0):
 def test_speed_is_measured_with_finished_steps():
     steps = [step("convert", fixed_seconds=9), step("a", "loss", 100, 2), step("b", "train", 1000, 5)]
     forecast = Forecast(steps, {"convert": {"seconds": 12}, "a": {"seconds": 7}})
-    assert forecast.rate == pytest.approx(0.05)  # 5 s for 100 tokens
+    assert forecast.rate == pytest.approx(0.05)  # seconds per token: 5 s for 100 tokens
     assert forecast.left == {"b": pytest.approx(55)} and forecast.seconds_left() == pytest.approx(55)
     assert len(forecast.table().splitlines()) == 3
 

@@ -1,4 +1,4 @@
-"""The GPT-2 study on a random model, compared with a forward pass that is computed directly in float64."""
+"""Tests of the GPT-2 study. They compare its results for a random model with a separate forward pass in float64."""
 
 import math
 import types
@@ -42,7 +42,8 @@ def found(model, ids):
 
 
 class Direct:
-    """GPT-2 in NumPy with float64. `edit` changes the weights, `change` the residual stream before a layer."""
+    """GPT-2 in NumPy with float64. The function `edit` changes the weights. The function `change` changes the residual
+    stream before a layer."""
 
     def __init__(self, model, edit=lambda weights: None):
         self.w = {name: tensor.double().numpy().copy() for name, tensor in model.transformer.state_dict().items()}
@@ -61,7 +62,8 @@ class Direct:
         return self.linear(f"h.{layer}.mlp.c_proj", x)
 
     def layer(self, layer, h):
-        """h: (length, width). Returns the next stream, the attention weights, and the input of the attention."""
+        """Computes one layer. h: residual stream (length, width). Returns the residual stream after the layer, the
+        attention weights, and the normalized input of the attention."""
         x = self.norm(f"h.{layer}.ln_1", h)
         parts = np.split(self.linear(f"h.{layer}.attn.c_attn", x), 3, axis=1)
         query, key, value = (part.reshape(len(h), HEADS, -1).transpose(1, 0, 2) for part in parts)
@@ -115,7 +117,7 @@ def test_delta_is_the_part_of_the_scores_that_queries_share(model, ids, found):
     runs = [direct.run(row) for row in ids]
     for layer in range(LAYERS):
         weight, bias = (direct.w[f"h.{layer}.attn.c_attn.{name}"] for name in ("weight", "bias"))
-        # Summed over heads: the bias of the queries times the keys without their bias.
+        # Delta: the dot products of the query bias with the keys (without the key bias), summed over heads.
         scores = np.array([run.inputs[layer] @ weight[:, WIDTH : 2 * WIDTH] @ bias[:WIDTH] for run in runs])
         values = found["delta"][layer]
         np.testing.assert_allclose(values["first"], scores[:, 0], rtol=1e-4, atol=1e-4)
@@ -127,7 +129,8 @@ def test_delta_is_the_part_of_the_scores_that_queries_share(model, ids, found):
 
 
 def test_epe_contributions_add_up_to_delta(model, ids):
-    """With the stream itself in place of EPE, and without the bias of the norm, the contributions are Delta."""
+    """If the residual stream itself is passed as EPE, its contribution to Delta is the whole Delta, except for the part
+    that comes from the bias of the layer norm."""
     before, x = gpt2.streams(model, ids[:1])
     vectors = {"stream": before[1][0].detach()}
     norm = model.transformer.h[1].ln_1.bias.detach().double()
@@ -231,7 +234,7 @@ class Words:
 
 def test_samples_are_spread_over_the_text():
     text = "".join(chr(100 + n) for n in range(35))
-    found = gpt2.samples(Words(), text, count=2, length=5)  # 8 blocks of 4 tokens after BOS: blocks 0 and 4
+    found = gpt2.samples(Words(), text, count=2, length=5)  # samples are BOS and blocks 0 and 4 of 8 blocks
     assert found.tolist() == [[0, 100, 101, 102, 103], [0, 116, 117, 118, 119]]
     with pytest.raises(UserError, match="at least 4 tokens, found 2"):
         gpt2.samples(Words(), "ab", count=2, length=5)

@@ -1,4 +1,5 @@
-"""`lazy lab` with a stub instead of the program: the steps of a recipe, their resumption, and the page."""
+"""Tests of `lazy lab` with a stub in place of the program `lazy`: the steps of a recipe, resumption after an
+interruption, and the page."""
 
 import json
 import math
@@ -16,9 +17,9 @@ from lazy_lab.configurations import folder as configurations  # noqa: E402
 from lazy_lab.lab_steps import demo_text  # noqa: E402
 from lazy_lab.recipes import SCALES, recipes  # noqa: E402
 
-# The stub writes the files that the commands of `lazy` write. The loss of a model is 3 for softmax and 2.5 for other
-# normalizers, plus a hundredth of the seed. It logs its calls in calls.txt, and fails while the file `broken` contains
-# a word of the command line.
+# The stub writes the same files as the commands of `lazy`. It reports the loss 3 for softmax and 2.5 for other
+# normalizers, plus seed / 100. It logs its calls in calls.txt. It fails if the file `broken` contains a word of its
+# command line.
 STUB = """
     import json, pathlib, sys, tomllib
     here = pathlib.Path(__file__).parent
@@ -100,9 +101,9 @@ def test_repeated_and_interrupted_calls_run_each_step_once(call):
     assert [line.split()[0] for line in after] == ["train", "train", "measure", "measure", "measure"]
     assert call() == 0
     assert len(calls(call)) == len(before) + len(after), "a repeated call must not run finished steps"
-    # A recipe with the same models shares their trainings.
+    # The recipe `precision` has the same models, so their trainings are not repeated.
     assert call(recipe="precision") == 0
-    assert sum(line.startswith("train") for line in calls(call)) == 4 + 1  # only lazy-exact is new
+    assert sum(line.startswith("train") for line in calls(call)) == 4 + 1  # the only additional training is lazy-exact
 
 
 def test_dry_run_runs_nothing(call, capsys):

@@ -1,4 +1,5 @@
-"""The page of `lazy eval --lengths`, for made-up results in the format of docs/guides/length.md."""
+"""Tests of the page for results of `lazy eval --lengths`. The results are invented; docs/guides/length.md describes
+their format."""
 
 import copy
 import re
@@ -90,12 +91,12 @@ def test_page_shows_every_task():
     assert not re.search(r"https?://|<script|<link|<img|url\((?!#)|@import", page)
     wikitext, recall = plain(section(page, "wikitext")), plain(section(page, "passkey"))
     assert "256 40.00 38.00 to 42.00 42.00 40.00 to 44.00 512 41.00 not finite 1024 – 900.00" in wikitext
-    assert "the axis is logarithmic" in wikitext  # from 38 to 1000
+    assert "the axis is logarithmic" in wikitext  # the values range from 38 to 1000
     assert "■ <soft> 512 1.250 1.100 to 1.400" in wikitext
     assert "lazy: length 99999 skipped: the text has 5000 tokens." in wikitext
     assert "Intervals over 62 documents of data/eval." in wikitext
     assert "0 % 100 20.0 100 % 40.0 0 depth 256 1k" in recall  # exact answers of the first model
-    assert "not planted" in section(page, "passkey")  # at length 1k, the planted key lowers the log-likelihood
+    assert "not planted" in section(page, "passkey")  # at 1k, planting the key lowers the likelihood
     assert (
         "Standard score, with each item in a separate context model max_length accuracy perplexity ● lazy 256 0.400"
         in (plain(section(page, "lambada_openai")))
@@ -103,7 +104,8 @@ def test_page_shows_every_task():
 
 
 def damaged(*path):
-    """Returns a copy of the study without the value at the path, or with the last element of the path as its value."""
+    """Returns a damaged copy of the results. The arguments are a path of keys and a new value for the last key. If the
+    new value is None, the key is removed."""
     *keys, last, value = path
     study = copy.deepcopy(STUDY)
     place = study

@@ -1,4 +1,5 @@
-"""Measures of distance biases and sinks, compared with curves whose properties are known and with direct sums."""
+"""Tests of the measures of distance biases and attention sinks. The inputs are curves with known properties; some
+results are compared with direct sums."""
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ SINGLE = [[distance, distance] for distance in range(128)]
 
 
 def curve(near=1.0, dip=-0.5, own=-2.0, noise=0.02):
-    """A curve with a raised neighbor, a dip at distances 2 to 10, and normal noise everywhere."""
+    """Returns a distance bias with the value `own` at distance 0, `near` at distance 1, `dip` at distances 2 to 10, and
+    normally distributed noise at all distances."""
     bias = noise * np.random.default_rng(0).normal(size=128)
     bias[0], bias[1] = own, near
     bias[2:11] += dip
@@ -37,7 +39,7 @@ def test_noise_does_not_depend_on_the_width_of_the_ranges():
 def test_inhibition_of_return_does_not_use_the_own_token():
     assert inhibition_of_return(curve(own=-5.0), SINGLE)["holds"]
     assert inhibition_of_return(curve(own=5.0), SINGLE)["holds"]
-    # A raised own token does not replace a raised neighbor.
+    # A large bias at distance 0 does not count as a large bias at distance 1.
     assert not inhibition_of_return(curve(near=-0.2, own=5.0), SINGLE)["holds"]
 
 
@@ -61,7 +63,8 @@ def test_effective_range_is_where_zeroing_starts_to_cost():
     rest = np.random.default_rng(2).normal(size=(1, 50))
     cost = np.array([[0.3], [0.1], [0.02], [0.001], [0.0]])
     assert effective_range([0, 1, 4, 16, 127], rest + cost, student_interval) == 16
-    # A distance at which zeroing is free by chance does not count, because a larger distance costs again.
+    # If zeroing beyond a small distance costs nothing by chance, this distance is not the effective range, because
+    # zeroing beyond a larger distance has a cost.
     cost[0] = 0
     assert effective_range([0, 1, 4, 16, 127], rest + cost, student_interval) == 16
     assert effective_range([0, 1], rest + [[0.3], [0.0]], student_interval) == 1

@@ -1,4 +1,5 @@
-"""The arguments of `lazy uptrain`, the folder of its results, and the configuration of a training."""
+"""Tests of `lazy uptrain`: the checks of its arguments and of its output folder, and the configuration of a
+training."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""The page of `lazy report` in headless Chromium: nothing overflows, and text is never too small."""
+"""Tests of the page of `lazy report` in headless Chromium: no element overflows, and no text is too small."""
 
 import json
 import shutil

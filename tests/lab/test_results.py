@@ -1,4 +1,5 @@
-"""The pages of docs/results equal the pages that the records yield, and their numbers equal values computed here."""
+"""Tests that the pages of docs/results are up to date with the records, and that their numbers are equal to values that
+the tests compute separately."""
 
 import math
 import re
@@ -42,7 +43,7 @@ def test_every_picture_of_a_page_is_written(made):
 
 
 def evidence(block, cells, path):
-    """Returns {seed: mean over the cells}, read without lazy_lab.results."""
+    """Returns {seed: mean of a value over the cells of a block}, read from the records without lazy_lab.results."""
     found = {}
     for record in records.find(records.read("evidence"), block=block, cell=cells):
         found.setdefault(record["seed"], []).append(records.value_at(record, path))
@@ -67,7 +68,7 @@ def test_steps_of_recipes_are_means_over_their_texts():
     losses = found[0]["values"]["loss"]
     assert data.LOSS.of("gated@200")[2] == pytest.approx(sum(losses) / len(losses), rel=1e-12)
     assert sorted(data.LOSS.of("gated@200")) == [1, 2, 3]
-    assert sorted(data.LOSS.of("softmax@100")) == [1, 2]  # 100M tokens are separate from 200M tokens
+    assert sorted(data.LOSS.of("softmax@100")) == [1, 2]  # seeds of 200M-token models are not mixed in
 
 
 def test_levels_and_rises_by_hand():
@@ -94,22 +95,22 @@ def test_share_of_the_first_key_and_time_ratios_by_hand():
 
 def test_sentences_without_figures_agree_with_the_intervals():
     contains_zero = lambda interval: interval.low <= 0 <= interval.high
-    for models in (data.LAZY, data.LONG):  # "no difference is detectable"
+    for models in (data.LAZY, data.LONG):  # statement of the page: "no difference is detectable"
         assert all(contains_zero(rise.effect(*models)) for rise in overview.RISES.values())
     for measure in (overview.FIRST_SHARE, overview.LATE):
         assert contains_zero(measure.effect(data.ELASTIC, data.SOFTMAX))
     for model in ("off-by-one@200", "learned-sink@200"):
         assert contains_zero(data.LOSS.effect(model, "B.softmax"))
-    for measure in (data.LOSS, data.EXCESS, overview.RISES[2048]):  # "smaller than what three seeds detect"
+    for measure in (data.LOSS, data.EXCESS, overview.RISES[2048]):  # statement: "smaller than what three seeds detect"
         assert abs(measure.effect(data.ELASTIC, data.SOFTMAX).mean) < measure.detectable()
     lowest = sorted(data.COMPARED, key=lambda model: data.LOSS.level(model).mean)[:2]
-    assert lowest == ["gated@200", overview.HALF[0]]  # "two other models have the lowest losses"
-    for measure in (overview.EARLY, overview.NINTH):  # "in layers 1 to 9 the weight falls"
+    assert lowest == ["gated@200", overview.HALF[0]]  # statement: "two other models have the lowest losses"
+    for measure in (overview.EARLY, overview.NINTH):  # statement: "in layers 1 to 9 the weight falls"
         assert measure.effect(data.ELASTIC, data.SOFTMAX).high < 0
 
 
 def test_order_of_table1_counts_pairs():
-    assert table1.same_order({"lazy": (1.0,), "softmax": (2.0,)}) == (1, 1)  # Lazy has the lower loss
+    assert table1.same_order({"lazy": (1.0,), "softmax": (2.0,)}) == (1, 1)  # both rank Lazy first
     assert table1.same_order({"lazy": (2.0,), "softmax": (1.0,)}) == (0, 1)
 
 

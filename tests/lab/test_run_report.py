@@ -26,7 +26,7 @@ from lazy_lab.run_report.weights import learned_parameters  # noqa: E402
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
-    """Folders of a Lazy run and a softmax run, and their page."""
+    """Returns the folders of a Lazy run and a softmax run, and the HTML page about both runs."""
     parent = tmp_path_factory.mktemp("pair")
     folders = write_run(parent), write_run(parent, "softmax", lazy=False, seed=2)
     return *folders, render([load_run(folder) for folder in reversed(folders)])
@@ -37,7 +37,7 @@ def render(runs):
 
 
 def changed(folder, file, change):
-    """Applies change() to the JSON of a file of the folder."""
+    """Applies the function `change` to the JSON content of a file in the folder, and writes the file again."""
     content = json.loads((folder / file).read_text())
     change(content)
     (folder / file).write_text(json.dumps(content))
@@ -68,7 +68,7 @@ def test_values_on_the_page_equal_the_records(pair):
     assert f"Perplexity per token {math.exp(3.6732):.2f} {math.exp(3.6989):.2f}" in results
     assert "per word 612.4 634.9" in results
     assert "Training tokens 2.05M 2.05M" in results and "fastest interval 8.4k 8.4k" in results
-    assert "h:mm:ss or m:ss 4:00 4:00" in results  # 1000 steps of 0.24 s
+    assert "h:mm:ss or m:ss 4:00 4:00" in results  # training time: 1000 steps of 0.24 s
     for name, folder in (("lazy", lazy), ("softmax", softmax)):
         stored = json.loads((folder / "sinks.json").read_text())
         for key, title in (("sink_ratio", "Sink ratio"), ("alive_fraction", "Alive fraction")):
@@ -84,7 +84,7 @@ def test_values_on_the_page_equal_the_records(pair):
         for attention_map in stored["attention_maps"]:
             sink = statistics.fmean(row[0] for row in attention_map["weights"])
             assert f"sink {text.share(sink)}" in section(page, "maps")
-    assert "layer 0: -1.00, layer 1: -1.25, layer 2: -1.50, layer 3: -1.75" in page  # learned offsets
+    assert "layer 0: -1.00, layer 1: -1.25, layer 2: -1.50, layer 3: -1.75" in page  # mean learned offsets
     assert "Released mass is 0\u2009% in all layers throughout" in plain(section(page, "layers"))
 
 
@@ -128,17 +128,17 @@ def test_headline_compares_the_printed_digits(pair):
 def test_running_and_stopped_runs_report_their_step(tmp_path):
     folder = write_run(tmp_path, layers=1, maps=())
     shutil.rmtree(folder / "model")
-    assert load_run(folder).status == ""  # 1000 of 1000 steps
+    assert load_run(folder).status == ""  # all 1000 steps are finished
     config = (folder / "config.toml").read_text().replace("steps = 1000", "steps = 3000")
     (folder / "config.toml").write_text(config)
-    assert load_run(folder).status == ""  # without a lock file, the state is not known
+    assert load_run(folder).status == ""  # without a lock file, the run has no status
     (folder / ".lock").touch()
     stopped = load_run(folder).status
     assert stopped == f"stopped at step 1000 of 3000; lazy train {folder / 'config.toml'} --resume continues it"
     with open(folder / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         running = load_run(folder)
-    assert running.status == "running, step 1000 of 3000, 8:00 left"  # 2000 steps of 0.24 s
+    assert running.status == "running, step 1000 of 3000, 8:00 left"  # 2000 remaining steps of 0.24 s
     assert f"lazy: {running.status}." in plain(render([running]))
     assert any("neither model/ nor a checkpoint" in line for line in running.missing)
 
@@ -211,7 +211,7 @@ def test_diverged_run_has_gaps(tmp_path):
     )
     run = load_run(folder)
     assert math.isnan(run.curves["validation_metrics/loss"][-1][1])
-    assert run.values["loss"] == pytest.approx(3.55 + 4.6 * math.exp(-500 / 45))  # of the last finite validation
+    assert run.values["loss"] == pytest.approx(3.55 + 4.6 * math.exp(-500 / 45))  # last finite validation loss
     page = render([run])
     assert "nan" not in plain(page).lower() and "Lnan" not in page and "nan," not in page
     assert Checker(page)
@@ -224,7 +224,7 @@ def test_curves_of_long_runs_are_thinned():
     assert charts.thin(points[:5]) == points[:5]
     # With a short curve, the window is one step, so the average equals the values.
     assert curves.smooth([(1, 5.0), (2, math.nan), (3, 4.0)]) == [(1, 5.0), (3, 4.0)]
-    # The weights of an average over 1/50 of 100 steps: (1 - 1/4) ** age.
+    # For a curve of 100 points, the average has the decay 1 - 1 / (100 / 25) = 0.75 per step.
     losses = [(step, float(step % 7)) for step in range(100)]
     weights = [0.75 ** (99 - step) for step, _ in losses]
     expected = sum(w * loss for w, (_, loss) in zip(weights, losses)) / sum(weights)
@@ -287,7 +287,7 @@ def test_deep_models_and_many_maps(tmp_path):
     page = render([run])
     Checker(page)
     layers = section(page, "layers")
-    assert layers.count('<span class="run">') == 9 and "layer 23</span>" in layers  # the run and 8 of 24 layers
+    assert layers.count('<span class="run">') == 9 and "layer 23</span>" in layers  # legend: the run and 8 of 24 layers
     assert "8 of 24 layers are shown" in plain(layers)
     assert page.count('<input type="radio"') == 4 + 3 and page.count(" checked>") == 2
     further = section(page, "further")

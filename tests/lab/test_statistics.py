@@ -1,4 +1,5 @@
-"""Statistics over seeds, compared with SciPy, with R, and with values computed by hand."""
+"""Tests of the statistics over seeds, whose results are compared with SciPy, with R, and with values computed by
+hand."""
 
 import math
 
@@ -65,7 +66,8 @@ def test_one_value_and_equal_values_have_no_p():
 
 
 def test_holm_by_hand():
-    # p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") of R: the sorted p values times 4, 3, 2, 1, made monotonic.
+    # Expected values: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm") in R. The sorted p values are multiplied by 4, 3, 2,
+    # 1 and then made non-decreasing.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == pytest.approx([1, 1])
 
@@ -95,7 +97,8 @@ def test_detectable_difference_has_the_power_of_the_noncentral_t(seeds):
 
 
 def test_detectable_difference_matches_the_literature():
-    # G*Power 3.1, paired t test, two-sided, alpha 0.05, power 0.8: effect sizes 0.9960 for 10 pairs, 0.6604 for 20.
+    # Expected values from the program G*Power 3.1 for a two-sided paired t test with alpha 0.05 and power 0.8: the
+    # detectable effect size is 0.9960 for 10 pairs and 0.6604 for 20 pairs.
     assert [round(detectable(1, pairs), 4) for pairs in (10, 20)] == [0.9960, 0.6604]
     assert detectable(1, 1) is None
     assert detectable(0, 3) == 0
@@ -103,8 +106,9 @@ def test_detectable_difference_matches_the_literature():
 
 
 def test_detectable_difference_of_two_seeds_by_the_closed_form():
-    # With two seeds, the t test finds a difference if |x1 + x2| > c |x1 - x2|. Sum and difference are independent and
-    # normal, with standard deviation sqrt(2). The power is the mean of P(|difference| < |sum| / c) over the sum.
+    # With two seeds, the t test finds a difference if |x1 + x2| > c |x1 - x2|, where c is the critical value. x1 + x2
+    # and x1 - x2 are independent and normal with standard deviation sqrt(2). The power is the mean of P(|x1 - x2| < |x1
+    # + x2| / c) over the distribution of x1 + x2.
     critical = stats.t.ppf(0.975, 1)
     difference = detectable(1, 2)
     power = stats.norm.expect(lambda x: 2 * stats.norm.cdf(abs(x + math.sqrt(2) * difference) / critical) - 1)
@@ -112,7 +116,7 @@ def test_detectable_difference_of_two_seeds_by_the_closed_form():
 
 
 def test_contrasts_by_hand():
-    # value = 5 + 2 a - b + 4 a b, so a changes the mean over b by 2 + 4 / 2, and half the difference of a's effects
-    # (6 with b, 2 without) is 2.
+    # For value = 5 + 2 a - b + 4 a b, the main effect of a is the mean of its effects with b (6) and without b (2),
+    # which is 4. The interaction is half the difference of these two effects, which is 2.
     found = contrasts({(a, b): 5 + 2 * a - b + 4 * a * b for a in (0, 1) for b in (0, 1)})
     assert found == {(0,): 4, (1,): 1, (0, 1): 2}

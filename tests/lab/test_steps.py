@@ -1,4 +1,5 @@
-"""Resumable steps, tested with a program that appends its arguments to a file and writes an output file."""
+"""Tests of resumable steps. The steps run a small program that appends its arguments to a file and writes an output
+file."""
 
 import fcntl
 import json

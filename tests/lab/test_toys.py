@@ -1,4 +1,5 @@
-"""The toy models, compared with direct computations; short trainings reach the lowest possible loss."""
+"""Tests of the toy models. Their outputs are compared with direct computations, and short trainings must reach the
+lowest possible loss."""
 
 import math
 import re
@@ -46,7 +47,7 @@ def test_forward_of_batched_seeds_matches_one_head_computed_directly():
         embedding, *matrices, head = [parameter[n].detach().double() for parameter in model.parameters]
         query, key, value, output = matrices
         for b, row in enumerate(content):
-            x = embedding[[toys.VOCABULARY, *row.tolist()]]  # BOS first
+            x = embedding[[toys.VOCABULARY, *row.tolist()]]  # the sequence begins with BOS
             for t in range(len(x)):
                 scores = torch.stack([(x[t] @ query) @ (x[j] @ key) / math.sqrt(3) for j in range(t + 1)])
                 expected = torch.exp(scores) / torch.exp(scores).sum()
@@ -76,7 +77,8 @@ def test_unigram_reaches_its_entropy_and_bos_receives_weight():
 def test_weight_received_by_token():
     weights = torch.tensor([[[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.25, 0.25]]])
     received = toys.received_by_token(weights, torch.tensor([[5, 2, 5]]), 6)
-    # Token 5 is at positions 0 and 2: the mean over queries from there on is 1.75 / 3 and 0.25.
+    # Token 5 is at positions 0 and 2. The mean weight that it receives from queries at the same or later positions is
+    # 1.75 / 3 for the first occurrence and 0.25 for the second.
     assert received[5].item() == pytest.approx((1.75 / 3 + 0.25) / 2)
     assert received[2].item() == pytest.approx((0.75 + 0.25) / 2)
     assert math.isnan(received[0].item())

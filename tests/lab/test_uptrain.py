@@ -1,4 +1,5 @@
-"""`lazy uptrain` on a random model of five million parameters: interrupted, continued, and called again."""
+"""Test of `lazy uptrain` on a random model with five million parameters. The command is interrupted, continued, and
+called again after it has finished."""
 
 import json
 import os
@@ -81,7 +82,7 @@ def test_uptrain_can_be_interrupted_continued_and_repeated(root, lazy_binary, tm
     for model in (before, lazy):
         assert [speed["length"] for speed in model["speed"]] == [128, 256]
         assert all(speed["seconds_per_token"] > 0 for speed in model["speed"])
-    # Files that transformers or the program can read.
+    # Check that the files exist that transformers and the program `lazy` need to load the models.
     assert (out / "runs" / "lazy-seed1" / "model" / "config.json").exists()
 
     # A second call computes nothing.

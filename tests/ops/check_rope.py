@@ -10,7 +10,7 @@ torch.ops.load_library(sys.argv[1])
 
 SHORT, LONG = [1 + 0.1 * n for n in range(32)], [1 + 2.0 * n for n in range(32)]
 LONGROPE = {"factor": 32.0, "original_max_position_embeddings": 4096, "short_factor": SHORT, "long_factor": LONG}
-CASES = [  # type, parameters in transformers, arguments of the operator, sequence length
+CASES = [  # (type of scaling, parameters in transformers, arguments of the operator, sequence length)
     ("linear", {"factor": 4.0}, {}, None),
     ("longrope", LONGROPE, {"original_length": 4096, "pair_factors": SHORT}, 4096),
     ("longrope", LONGROPE, {"original_length": 4096, "pair_factors": LONG}, 4097),
@@ -49,8 +49,7 @@ def main():
         x[..., :32] = 1
         y = torch.ops.lazy.rope(x, 150000.0, positions=places, scaling=kind, factor=theirs["factor"], **ours)[0, :, 0]
         expected = torch.cat([angles.cos(), angles.sin()], -1) * factor
-        # The frequencies of transformers are fp32: the error of the angle is half a unit in the last place times the
-        # position.
+        # The frequencies in transformers are rounded to fp32, so the error of an angle is proportional to its position.
         bound = 4e-7 + places.double()[:, None] * frequencies.double() * 2**-22
         error = (y.double() - expected).abs()
         assert (error <= torch.cat([bound, bound], -1) * factor).all(), (kind, error.max())

@@ -7,9 +7,9 @@ The script searches the folders for results_*.json and samples_TASK_*.jsonl. If 
 latest one is used. The default tolerance of a log-likelihood, 1e-3, is about five times the largest difference on eight
 full sets in fp32 (docs/guides/evaluation.md). Metrics and standard errors must be equal when rounded to four decimals,
 as in the printed tables. The harness sums the log-likelihoods of a window in fp32. Therefore the log-likelihood l of a
-long text has a relative error of up to 2^-23, and the perplexity exp(l / n) a relative error of up to ln(perplexity)
-2^-23. Differences within these errors are accepted and counted separately. Exit code: 0 equal, 1 different, 2 nothing
-to compare.
+long text has a relative error of up to 2^-23. The perplexity, which is computed from l, has a relative error of up to
+ln(perplexity) 2^-23. Differences within these errors are accepted and counted separately. Exit code: 0 equal, 1
+different, 2 nothing to compare.
 """
 
 import argparse
@@ -22,9 +22,9 @@ FP32 = 2.0**-23
 
 
 class Run:
-    """One task's metrics and its documents.
+    """The metrics and the documents of one task.
 
-    Documents are {number: ([(context, continuation), ...], [log-likelihood, ...], accuracies)}.
+    `documents` is {number: ([(context, continuation), ...], [log-likelihood, ...], accuracies)}.
     """
 
     def __init__(self, metrics, version, documents):
@@ -32,13 +32,13 @@ class Run:
 
 
 def likelihoods(sample):
-    """Returns the log-likelihoods of a document's requests. A sample has [["-1.5", "False"], ...], or ["-1.5"] for
-    rolling log-likelihoods."""
+    """Returns the log-likelihoods of a document's requests. The harness stores them as [["-1.5", "False"], ...], or as
+    ["-1.5"] for rolling log-likelihoods."""
     return [float(r[0] if isinstance(r, list) else r) for r in sample["filtered_resps"]]
 
 
 def prompts(sample):
-    """Returns the texts of a document's requests. A sample has {"gen_args_0": {"arg_0": context, "arg_1":
+    """Returns the texts of a document's requests. The harness stores them as {"gen_args_0": {"arg_0": context, "arg_1":
     continuation}, ...}."""
     arguments = sample["arguments"]
     return [
@@ -84,8 +84,8 @@ def agreement(name, there, here):
 
 
 def compare_task(task, theirs, ours, tolerance):
-    """Returns the differences of the log-likelihoods, the number of values for each kind of agreement, and a list of
-    error messages."""
+    """Returns a triple: the differences of the log-likelihoods, the number of values for each kind of agreement (see
+    `agreement`), and a list of error messages."""
     wrong, agreed = [], {"printed": 0, "rounding": 0, "long": 0}
     if theirs.version != ours.version:
         wrong.append(f"version {theirs.version} in the harness, {ours.version} in lazy")

@@ -14,8 +14,8 @@ import compare
 
 
 def windows(ids, first, length):
-    """Yields (input, targets) for each forward pass. A full window has one context token before its targets. The last
-    window is extended to the left to the full length."""
+    """Yields (input ids, target ids) for each forward pass. In a full window, one context token precedes the targets.
+    The last window usually has fewer targets, so more context tokens precede them to fill the window."""
     yield [first] + ids[: length - 1], ids[:length]
     for begin in range(length, len(ids), length):
         end = min(begin + length, len(ids))

@@ -64,7 +64,7 @@ def load(model, *, bos=None, batch_size=16, max_length=None, dtype="float32", de
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     torch.backends.cuda.matmul.allow_tf32 = False
     if dtype == "float32":
-        torch.backends.cuda.enable_mem_efficient_sdp(False)  # it computes fp32 products in TF32
+        torch.backends.cuda.enable_mem_efficient_sdp(False)  # this backend computes fp32 products in TF32
     return HFLM(str(model), dtype=dtype, add_bos_token=bos, batch_size=batch_size, max_length=max_length, device=device)
 
 

@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-# Task of lm-evaluation-harness: (data set on the Hub, its configuration, split, file names in DIR)
+# Task of lm-evaluation-harness -> (data set on the Hub, its configuration, split, file names in DIR)
 SETS = {
     "wikitext": (
         "EleutherAI/wikitext_document_level",
@@ -50,9 +50,9 @@ def pages(raw):
 
 
 def _hellaswag(row):
-    # Rows with a single text: the harness joins the activity label and the context by ": " and cleans the result, so
-    # the text can be split at any ": ". The harness also joins ctx_a and ctx_b by a space, which its cleaning removes
-    # if ctx_b is empty.
+    # This handles rows that have the whole text in one column. The harness joins the columns activity_label and context
+    # by ": ", so splitting the text at any ": " gives the same result. The harness also joins ctx_a and ctx_b by a
+    # space; it removes this space later if ctx_b is empty.
     if "query" not in row:
         return row
     label, _, context = row["query"].partition(": ")

@@ -73,7 +73,7 @@ def main():
     for task in tasks:
         if task not in rows.SETS:
             p.error(f"task '{task}': expected one of {', '.join(rows.TASKS)}")
-    import harness  # not at the top, so that --help works without lm_eval
+    import harness  # imported here, so that --help works without lm_eval
 
     theirs = harness.cached(
         a.model,

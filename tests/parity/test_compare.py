@@ -74,7 +74,7 @@ def test_equal_results_pass(compared):
     assert found.status == 0 and found.differences == pytest.approx([5e-4, 0, 0, 0])
 
 
-# Changes of the results, and the values that the error message must contain.
+# Name -> (change of the results, values that the error message must contain).
 DIFFERENCES = {
     "a log-likelihood": (dict(samples=changed_sample(1, filtered_resps=responses("-1.0", "-2.002"))), ["2.00e-03"]),
     "a NaN": (dict(samples=changed_sample(1, filtered_resps=responses("-1.0", "nan"))), ["nan"]),

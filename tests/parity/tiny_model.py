@@ -98,7 +98,8 @@ def tokenizer(text):
 
 
 def uniform(state):
-    """splitmix64. Returns the next state and a number in [-1, 1) that is a multiple of 2^-23."""
+    """Computes one step of the random number generator splitmix64. Returns the next state and a number in [-1, 1) that
+    is a multiple of 2^-23."""
     state = (state + 0x9E3779B97F4A7C15) & MASK
     z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -106,7 +107,8 @@ def uniform(state):
 
 
 def weights():
-    """Yields (name, shape, bytes) of each tensor. Scales are powers of two, so every weight is exact in fp32."""
+    """Yields (name, shape, bytes) of each tensor. The random numbers are multiplied by powers of two, so every weight
+    is exact in fp32."""
     head = HIDDEN // HEADS
     tensors = [("model.embed_tokens.weight", (VOCABULARY, HIDDEN), 1.0)]
     for i in range(LAYERS):

@@ -72,7 +72,8 @@ SLIDING = ["sliding_attention", "full_attention"]
 GEMMA = {**DECODER, "sliding_window": 6, "query_pre_attn_scalar": 20}
 LAZY = {**DECODER, "distance_bias_window": 10, "distance_bias_init_std": 0.5}
 
-# Base configurations of each family. Their keys are changed by the tests. Without changes, the logits must be equal.
+# Base configurations of each family, whose keys the tests change. Without changes, the logits of transformers and
+# `lazy` must be equal.
 FAMILIES = {
     "llama": [DECODER, *({**DECODER, "rope_parameters": rope} for rope in ROPES), {**DECODER, "attention_bias": True}],
     "mistral": [
@@ -191,7 +192,8 @@ ACTIVATIONS = (
     "silu swish gelu gelu_new gelu_fast gelu_pytorch_tanh gelu_python gelu_python_tanh gelu_accurate gelu_10 "
     "quick_gelu relu relu2 relu6 leaky_relu laplace linear mish sigmoid tanh"
 ).split()
-# Values to try for keys by name; other keys get values by type.
+# Key -> values that the tests try for it. For other keys, the tests choose values according to the type of the old
+# value.
 VALUES = {
     "hidden_act": ACTIVATIONS,
     "activation_function": ACTIVATIONS,
@@ -285,7 +287,7 @@ for key, tries in dict(
     logits_scaling=2.0, residual_multiplier=0.5, embedding_multiplier=2.0, attention_multiplier=0.2
 ).items():
     VALUES.setdefault(key, [tries, 0, 1, 1.0, 3])
-# Keys that cannot affect the logits. They are changed less often.
+# Keys that cannot affect the logits. The tests change these keys less often.
 IRRELEVANT = dict(
     use_cache=[True, False],
     output_attentions=[True, False],
@@ -330,8 +332,8 @@ IRRELEVANT = dict(
 ABSENT = object()
 
 
-# Key names of flash-linear-attention. For these families, `lazy` reads them if the name of transformers is missing, and
-# treats the folder as one of flash-linear-attention, for which transformers computes other logits.
+# Key names of flash-linear-attention, by family. If a key has such a name instead of the name in transformers, `lazy`
+# treats the folder as a model of flash-linear-attention, for which transformers computes different logits.
 FLA_NAMES = {
     "mamba2": {"norm_eps": "layer_norm_epsilon", "rms_norm_eps": "layer_norm_epsilon"},
     "lazy_attention": {
@@ -343,7 +345,7 @@ FLA_NAMES = {
 
 
 def rope_value(chance, old):
-    """Returns a RoPE dictionary: the folder's dictionary with changes, or a different one."""
+    """Returns a dictionary of RoPE parameters: either the old one with random changes, or a new random one."""
     if isinstance(old, dict) and "full_attention" in old and chance.random() < 0.8:  # one entry per layer type
         kind = chance.choice(sorted(old))
         return {**old, kind: rope_value(chance, old[kind])}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-if importlib.util.find_spec("lazy_attention") is None:  # neither installed nor named by PYTHONPATH
+if importlib.util.find_spec("lazy_attention") is None:  # neither installed nor on PYTHONPATH
     package = str(Path(__file__).parents[2] / "python")
     sys.path.insert(0, package)
     os.environ["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -7,8 +7,8 @@ NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid"]  # supported by 
 
 
 def visible_pairs(n, m, causal, window):
-    """Returns the mask (n, m), True for visible pairs, and the distances (n, m). The position of query i is i + m -
-    n."""
+    """Returns the mask (n, m), which is True for visible pairs of query and key, and the distances (n, m). Query i has
+    the position i + m - n."""
     distance = torch.arange(n)[:, None] + (m - n) - torch.arange(m)[None]
     seen = distance >= 0 if causal else torch.ones(n, m, dtype=torch.bool)
     if window > 0:
@@ -76,8 +76,9 @@ def close(result, exact, plain, what=""):
 
 
 def close_float64(result, other, other_fp32, what=""):
-    """Asserts that two float64 results agree. The expected rounding error is the error of the plain fp32 computation,
-    scaled by the ratio of the precisions. Each of the two results may have twice this error."""
+    """Asserts that two float64 results agree. The expected rounding error is the error of a plain fp32 computation,
+    multiplied by the float64 epsilon and divided by the fp32 epsilon. Each of the two results may have twice this
+    error."""
     assert result.dtype == other.dtype == torch.float64
     scale = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
     rounding = torch.finfo(torch.float64).eps * other.square().mean().sqrt().item()
@@ -87,8 +88,8 @@ def close_float64(result, other, other_fp32, what=""):
 
 
 class Pool:
-    """Collects the results of several random inputs and compares them together, because rounding errors of only a few
-    numbers vary strongly."""
+    """Collects the results for several random inputs and compares them together. A comparison of only a few numbers
+    would be unreliable, because their rounding errors vary strongly."""
 
     def __init__(self):
         self.results = {}

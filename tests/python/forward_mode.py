@@ -1,7 +1,8 @@
 """Checks that forward-mode differentiation of every operator of the namespace `lazy` raises NotImplementedError.
 
-`forward_mode.py LIBRARY` checks the operators of the program's liblazy_ops.so. They need a process without the Python
-package, which registers the same names. test_forward_mode.py checks the operators of the package.
+`forward_mode.py LIBRARY` checks the operators of the program's liblazy_ops.so. This must run in a process that does not
+import the Python package, because the package registers operators of the same names. test_forward_mode.py checks the
+operators of the package.
 """
 
 import re
@@ -21,7 +22,8 @@ def registered():
 
 
 def attention_calls():
-    """Returns calls of attention, attention_forward, attention_backward and decode with all optional tensors."""
+    """Returns calls (see `calls`) of the operators attention, attention_forward, attention_backward and decode. The
+    calls pass all optional tensors."""
     lazy, calls = torch.ops.lazy, {}
     q, k, v, slopes = torch.randn(1, 5, 4, 8), torch.randn(1, 5, 2, 8), torch.randn(1, 5, 2, 8), torch.rand(4)
     bias, tau, sink, lengths = torch.randn(4, 3), torch.full((4,), -0.9), torch.randn(4), torch.tensor([5])
@@ -45,8 +47,8 @@ def calls():
     x, weight, labels = torch.randn(4, 16), torch.rand(16), torch.tensor([0, 1, 2, 3])
     head, part = torch.randn(10, 16), torch.randn(16, 16)
     q, long_x, taps = torch.randn(1, 5, 2, 8), torch.randn(2, 9, 8), torch.randn(8, 1, 4)
-    # lazy::linear_recurrence has no CPU kernel, so Meta tensors are used. The Autograd kernel runs before the Meta
-    # kernel.
+    # lazy::linear_recurrence has no CPU kernel, so it is called with Meta tensors. Its Autograd kernel, which this test
+    # checks, also runs for Meta tensors.
     wide = torch.randn(1, 64, 2, 64, device="meta", dtype=torch.bfloat16)
     decay, skip, state = (torch.randn(*shape, device="meta") for shape in ((1, 64, 2), (2,), (1, 2, 64, 64)))
     recurrence = (wide, wide, wide, decay, None, skip, state, None, 1.0, False)

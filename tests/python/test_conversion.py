@@ -1,4 +1,4 @@
-"""Models of all families converted by make_lazy: saving and loading, repeated calls, parallelism."""
+"""Tests of make_lazy with models of all supported families: saving and loading, repeated calls, parallelism."""
 
 import copy
 import json
@@ -46,8 +46,8 @@ LONGROPE = {
     "original_max_position_embeddings": 25,
     "partial_rotary_factor": 0.5,
 }
-# Maps a name to (family, changes of the configuration). The changes cover the features that a family has in addition to
-# Llama, and values that differ from the defaults.
+# Maps a name to (family, changes of the configuration). The changes enable features of a family that Llama does not
+# have, and set values that differ from the defaults.
 MODELS = {
     "llama": ("llama", {}),
     "llama_tied": ("llama", dict(tie_word_embeddings=True)),
@@ -66,7 +66,7 @@ MODELS = {
     "gemma2": ("gemma2", dict(sliding_window=6, attn_logit_softcapping=1.5, final_logit_softcapping=5.0)),
     "gemma3": ("gemma3_text", dict(sliding_window=6, sliding_window_pattern=2)),
 }
-# Arguments of make_lazy that differ from the arguments in `converted`.
+# Maps a name to arguments of make_lazy that override the arguments in `converted`.
 CONVERSIONS = {
     "constant_offset": dict(offset="constant", tau_trainable=False, tau=-0.02),
     "no_bias": dict(distance_bias_window=0),
@@ -186,7 +186,8 @@ def test_trained_model_round_trips_through_a_folder(family, changes, tmp_path):
 
 @pytest.mark.parametrize("family", hf.FAMILIES)
 def test_folder_extends_the_folder_of_the_base_family(family, tmp_path):
-    """config.json and the tensor names must not change, because the program `lazy` reads and writes such folders."""
+    """Checks config.json and the tensor names of saved models. They must not change in later versions, because the
+    program `lazy` reads and writes such folders."""
     base = built(family)
     base.save_pretrained(tmp_path / "base")
     converted(base, tau=-0.25, distance_bias_std=0.125).save_pretrained(tmp_path / "lazy")
@@ -351,7 +352,7 @@ def test_models_with_different_heads(tmp_path):
 
 
 def test_missing_tensors_are_initialized(tmp_path):
-    """Loads weights of the base family with a configuration for Lazy Attention."""
+    """Loads a folder whose config.json describes a Lazy model but whose weights lack tau and the distance bias."""
     hf.make_lazy(llama(), 8, tau=-0.5, distance_bias_std=0.25).save_pretrained(tmp_path)
     tensors = safetensors.load_file(tmp_path / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if "lazy_" not in name}
@@ -427,8 +428,8 @@ def test_training_continues_from_a_saved_folder(tmp_path):
 
 
 def test_training_continues_from_tensors_of_lazy_for_causal_lm(tmp_path):
-    """`lazy train` writes folders with these tensor names. Earlier versions of save_pretrained also wrote them for
-    converted Llama and Mistral models. Both kinds of folders must be readable."""
+    """Tests folders with the tensor names of LazyForCausalLM. `lazy train` writes such folders, and earlier versions of
+    save_pretrained wrote them for converted Llama and Mistral models. Both must be readable."""
     settings = dict(offset_init=-0.7, distance_bias_window=8, distance_bias_init_std=0.5)
     torch.manual_seed(1)
     hf.LazyForCausalLM(hf.LazyConfig(**SHAPE | settings)).save_pretrained(tmp_path)
@@ -457,7 +458,7 @@ def test_error_for_unsupported_families_lists_supported_families():
 
 def test_error_for_unsupported_families_gives_the_reason():
     reasons = ["rotary" if "rotary" in reason else "" for reason in map(refusal, other_families())]
-    assert reasons == ["rotary", "", "", "rotary"]  # GPT-2 and BLOOM
+    assert reasons == ["rotary", "", "", "rotary"]  # the reason is missing rotary positions only for GPT-2 and BLOOM
     config = transformers.GptOssConfig(**SHAPE, num_local_experts=2, num_experts_per_tok=1)
     assert "sinks" in refusal(transformers.GptOssForCausalLM(config))
 
@@ -511,13 +512,13 @@ def test_models_that_share_a_configuration_are_independent():
 
 def test_adapters_are_not_saved_without_a_base_that_can_be_loaded(tmp_path):
     model = converted(llama())
-    model._hf_peft_config_loaded = True  # as transformers' add_adapter does
+    model._hf_peft_config_loaded = True  # transformers' add_adapter sets this attribute
     with pytest.raises(ValueError, match=naming("save_pretrained", "adapters", "make_lazy")):
         model.save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()
 
 
-# --- A second call ---
+# --- A second call of make_lazy ---
 
 
 def test_a_second_call_does_not_reset_parameters():

@@ -61,7 +61,7 @@ def gguf_name(name, architecture):
 
 
 def interleaved(weight, heads):
-    """Reorders the rows of q or k as in llama.cpp."""
+    """Reorders the rows of a query or key projection weight for interleaved RoPE, as llama.cpp does in GGUF files."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).transpose(1, 2).reshape(rows, columns)
 
@@ -131,7 +131,7 @@ def tiny(name, **changes):
     model = getattr(transformers, f"{name}ForCausalLM")(config).float().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-        if parameter.dim() == 1:  # values for which 1 + weight - 1 is exact
+        if parameter.dim() == 1:  # multiples of 1/64, so that adding and subtracting 1 is exact
             parameter.data = (parameter.data * 64).round() / 64
     return model
 
@@ -213,7 +213,7 @@ def test_other_files_and_architectures_are_rejected(lazy_binary, tmp_path):
         words = convert(lazy_binary, tmp_path / "cut.gguf", tmp_path / "folder").stderr.replace(",", " ").split()
         numbers = [int(word) for word in words if word.isdigit()]
         assert numbers[-1] == size, words
-        if size > 100:  # the table of the tensors is complete: the error has the size of the whole file
+        if size > 100:  # the tensor table is intact, so the error names the full size
             assert len(whole) - 32 < numbers[-2] <= len(whole), words  # tensors are aligned to 32 bytes
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder", LAZY_PYTHON="/nowhere/python")
     assert run.returncode == 2 and "Python" in run.stderr

@@ -1,4 +1,4 @@
-"""`lazy convert --from-torch` for files of torch.save, compared with the saved tensors."""
+"""Tests of `lazy convert --from-torch`, which reads files of torch.save. The results must equal the saved tensors."""
 
 import collections
 import json
@@ -50,7 +50,8 @@ def drawn(shapes):
 
 
 def gpt2(prefix=""):
-    """Tensors of a GPT-2 model, without a prefix and with buffers, as published in 2019."""
+    """Returns a pair: the parameters of a GPT-2 model, whose names begin with `prefix`, and the buffers. The published
+    checkpoint of 2019 has no prefix and contains the buffers."""
     d = WIDTH
     shapes = {"wte.weight": (WORDS, d), "wpe.weight": (16, d), "ln_f.weight": (d,), "ln_f.bias": (d,)}
     for n in range(LAYERS):
@@ -65,7 +66,8 @@ def gpt2(prefix=""):
 
 
 def transformer_xl():
-    """Tensors of a Transformer-XL model. Tied tensors occur under both names, as saved by transformers 4."""
+    """Returns the tensors of a Transformer-XL model. Tied tensors are stored under both of their names, as in files of
+    transformers 4."""
     d, inner, ends = WIDTH, 24, [7, 15, WORDS]
     shapes = {"crit.cluster_weight": (2, 16), "crit.cluster_bias": (2,), "crit.out_projs.0": (d, 16)}
     for n, (begin, end) in enumerate(zip([0, *ends], ends)):
@@ -144,7 +146,7 @@ def test_published_models_are_converted(lazy_binary, built_file, tmp_path, confi
 def test_converts_shards_with_views_and_files_with_other_names(lazy_binary, tmp_path):
     tensors = gpt2("transformer.")[0] | {"lm_head.weight": torch.randn(WORDS, WIDTH)}
     tensors = {name: tensor.bfloat16() if "mlp" in name else tensor.half() for name, tensor in tensors.items()}
-    views = {  # transposed views, or parts of a larger storage
+    views = {  # same values, but stored as transposed views or as parts of a larger storage
         name: tensor.t().contiguous().t() if tensor.dim() == 2 else torch.cat((tensor, tensor))[: len(tensor)]
         for name, tensor in tensors.items()
     }

@@ -1,4 +1,5 @@
-"""Compares lazy_attention.decode with the definition: contiguous and paged caches, several rows, all normalizers."""
+"""Compares lazy_attention.decode with the reference implementation, for contiguous and paged caches, for several query
+rows, and for all normalizers."""
 
 import definition
 import lazy_attention
@@ -35,7 +36,8 @@ def row_by_row(function, q, k, v, parameters, **options):
 
 
 def paged(cache, page_size, poison):
-    """Copies the rows of a cache to shuffled pages. Unused rows of the pages are set to `poison`."""
+    """Copies a KV cache to pages in random order. Rows of the pages that belong to no token are set to `poison`, which
+    would change the results if a kernel read them."""
     pages = -(-cache.shape[1] // page_size)
     order = torch.randperm(len(cache) * pages).view(len(cache), pages)
     store = torch.full((len(cache) * pages, page_size, *cache.shape[2:]), poison, dtype=cache.dtype)
@@ -98,7 +100,7 @@ def test_visible_count_for_a_cache_with_evicted_keys():
     (q, k, v), (bias, tau, _) = problem("elastic")
     counts = torch.tensor(LENGTHS) * 2
     ours = decode(q[:, :1], k, v, torch.tensor(LENGTHS), bias, tau, visible_count=counts)
-    for b, n in enumerate(LENGTHS):  # a count of 2 n is equivalent to half of tau
+    for b, n in enumerate(LENGTHS):  # visible_count 2 n and tau give the same tau / c_i as n and tau / 2
         exact = definition.attention(q[b : b + 1, :1], k[b : b + 1, :n], v[b : b + 1, :n], bias, tau / 2)
         torch.testing.assert_close(ours[b : b + 1], exact)
 

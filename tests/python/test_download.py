@@ -27,7 +27,8 @@ SMALL, LARGE = b"a small file\n" * 7, bytes(range(256)) * 5000
 
 
 class Hub(Handler):
-    """The part of the Hub's HTTP interface that is used: paged lists of files, and redirected downloads with ranges."""
+    """HTTP handler that imitates the parts of the Hugging Face Hub that lazy_attention.download uses: lists of files in
+    several pages, and redirected downloads of byte ranges."""
 
     def do_HEAD(self):  # huggingface_hub requests the checksum of a file first
         parts = [urllib.parse.unquote(part) for part in urllib.parse.urlparse(self.path).path.split("/")[1:]]
@@ -165,7 +166,7 @@ def test_files_are_stored_where_lazy_eval_looks_for_them(run, files, server):
     requests = len(server.log)
     assert run("piqa", "--train")[0] == 0
     assert files()["baber/piqa/default/train/0000.parquet"] == b"train"
-    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # the file already exists
+    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # it exists already
     # The token is sent to the Hub, but not to the storage server of the redirect.
     for path, headers in server.log:
         assert ("Authorization" in headers) == (not path.startswith("/storage")), path

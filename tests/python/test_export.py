@@ -1,4 +1,5 @@
-"""`lazy export` preserves the files and keys for the tokenizer, chats and generation."""
+"""Tests that `lazy export` preserves the files and the keys of config.json that concern the tokenizer, chats and
+generation."""
 
 import json
 import shutil

@@ -1,4 +1,5 @@
-"""Forward-mode differentiation raises NotImplementedError. It must never return a tangent that is None or zero."""
+"""Tests that forward-mode differentiation of the operators raises NotImplementedError. Otherwise it would silently
+return a tangent that is None or zero."""
 
 import pathlib
 import subprocess
@@ -64,7 +65,7 @@ def test_layer_rejects_tangents():
             continue
         with pytest.raises(NotImplementedError, match="lazy::"):
             torch.func.jvp(
-                lambda p: torch.func.functional_call(layer, {name: p}, (x,)),  # noqa: B023  called at once
+                lambda p: torch.func.functional_call(layer, {name: p}, (x,)),  # noqa: B023  called immediately
                 (parameter,),
                 (torch.ones_like(parameter),),
             )

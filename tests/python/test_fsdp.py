@@ -38,7 +38,7 @@ def lazy(dtype=torch.float32, **changes):
     torch.manual_seed(3)
     settings = dict(offset_init=TAU, distance_bias_window=8, distance_bias_init_std=0.5)
     model = hf.LazyForCausalLM(hf.LazyConfig(**SHAPE | settings | changes))
-    for name, parameter in model.named_parameters():  # as from_pretrained(dtype=...) does
+    for name, parameter in model.named_parameters():  # from_pretrained(dtype=...) does the same
         if not name.endswith(PARAMETERS):
             parameter.data = parameter.data.to(dtype)
     return model
@@ -112,7 +112,7 @@ def check(make, checkpointing, folder):
             optimizer.zero_grad()
             losses.append(loss.item())
     assert losses[-1] < losses[0]
-    with torch.no_grad():  # an evaluation between two steps
+    with torch.no_grad():  # run an evaluation between two training steps
         model(ids, use_cache=False)
 
     # Check the names and values in checkpoints.
@@ -145,8 +145,9 @@ def check_meta_device(make, folder):
 
 
 def compare_bits(seen, plain):
-    """Asserts that the operator received bf16 queries, and that it received tau, the distance bias and the sinks
-    bitwise equal to the parameters of the model `plain`."""
+    """Asserts that the operator received bf16 queries in every layer, and that the tau, distance bias and sinks that it
+    received are bitwise equal to the parameters of the unsharded model `plain`. seen: the recorded operator arguments
+    of each layer."""
     layers = [m for m in plain.modules() if hasattr(m, "q_proj")]
     assert len(seen) == len(layers)
     for (dtype, bias, tau, sink), layer in zip(seen, layers):
@@ -163,8 +164,8 @@ def compare_bits(seen, plain):
 
 
 def compare_gradients(gradients, plain):
-    """Asserts that the gradients are close to the mean of the gradients of both sequences, which are computed in one
-    process with bf16 weights."""
+    """Asserts that the gradients of the sharded model are close to reference gradients. The reference is the mean over
+    the sequences of both processes, computed in one process by the model `plain` with bf16 weights."""
     for name, parameter in plain.named_parameters():
         if not name.endswith(PARAMETERS):
             parameter.data = parameter.data.to(torch.bfloat16)
@@ -176,7 +177,7 @@ def compare_gradients(gradients, plain):
 
 
 def without_shard_heads(make, folder):
-    """Shards a model without shard_heads and records the resulting rounding or error."""
+    """Shards a model without calling shard_heads. Records whether tau is rounded to bf16 or FSDP2 raises an error."""
     try:
         model, seen = shard(make()), []
         gathered = lazy_attention.layer.gathered
@@ -214,7 +215,7 @@ def process(rank, function, kinds, folder):
 
 
 def in_two_processes(folder, function, kinds):
-    """Calls function(*arguments, folder / name) in two processes, for every entry name: arguments of `kinds`."""
+    """Calls function(*arguments, folder / name) in two processes, for every entry {name: arguments} of `kinds`."""
     # The processes import this module by its name, tests.python.test_fsdp, from the source tree.
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
@@ -242,7 +243,8 @@ def test_weights_are_loaded_from_the_first_process(tmp_path):
 
 @pytest.mark.slow
 def test_without_shard_heads_tau_is_rounded_or_rejected(tmp_path):
-    """If this fails, a new PyTorch may have made shard_heads unnecessary."""
+    """Tests that shard_heads is still needed. If this test fails, a new PyTorch version may have made it
+    unnecessary."""
     in_two_processes(tmp_path, without_shard_heads, {"lazy": (lazy,), "lazy_bf16": (lazy_bf16,)})
     rounded = (tmp_path / "lazy" / "result").read_text()
     assert rounded.startswith("torch.bfloat16 -1.0, Lazy Attention: tau is torch.bfloat16") and "shard_heads" in rounded
@@ -279,17 +281,17 @@ def test_shard_heads_leaves_the_model_unchanged_without_a_process_group(monkeypa
 
 
 def test_shard_heads_errors_name_the_cause(monkeypatch):
-    monkeypatch.setenv("RANK", "0")  # as under torchrun
+    monkeypatch.setenv("RANK", "0")  # torchrun sets this variable
     with pytest.raises(ValueError, match=naming("shard_heads", "per-head", "Linear")):
         hf.shard_heads(nn.Linear(2, 2))
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):
         hf.shard_heads(lazy(), mp_policy=MixedPrecisionPolicy())
     twice = llama()
-    separate(twice.model.layers[0].self_attn, PARAMETERS)  # as the first call does, without a process group
+    separate(twice.model.layers[0].self_attn, PARAMETERS)  # a first call of shard_heads does this
     with pytest.raises(ValueError, match=naming("shard_heads", "earlier call", "self_attn")):
         hf.shard_heads(twice)
     rounded = lazy().to(torch.bfloat16)
-    for parameter in rounded.parameters():  # .to() leaves some of them in fp32
+    for parameter in rounded.parameters():  # .to() keeps the per-head parameters in fp32
         parameter.data = parameter.data.bfloat16()
     with pytest.raises(ValueError, match=naming("shard_heads", "fp32", "torch.bfloat16", "dtype")):
         hf.shard_heads(rounded)

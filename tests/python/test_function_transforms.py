@@ -1,5 +1,5 @@
-"""torch.func.grad and its relatives and second derivatives raise an error that names the operator; torch.func.vmap and
-batched gradients give the results of a loop."""
+"""Tests that torch.func.grad, similar transforms and second derivatives raise an error that names the operator, and
+that torch.func.vmap and batched gradients give the same results as a loop."""
 
 import lazy_attention as lazy
 import pytest
@@ -31,7 +31,7 @@ def test_gradients_of_torch_func_are_rejected(name, transform):
     function, shape = FUNCTIONS[name]
     with pytest.raises(NotImplementedError, match=naming(f"lazy::{name}")) as error:
         TRANSFORMS[transform](function, torch.randn(shape))
-    if transform != "hessian":  # its outer transform is in forward mode
+    if transform != "hessian":  # torch.func.hessian uses forward mode outside
         assert ("torch.autograd.grad" in str(error.value)) == (name != "decode")
         error.match(REFUSED)
 
@@ -52,7 +52,7 @@ def test_vmap_gives_the_results_and_gradients_of_a_loop(name):
     if x.requires_grad:
         cotangent = torch.randn_like(out)
         ours, expected = (torch.autograd.grad(result, x, cotangent)[0] for result in (out, loop))
-        torch.testing.assert_close(ours, expected)  # the gradients of q, k and v are added in another order
+        torch.testing.assert_close(ours, expected)  # not bitwise: another order of summation
 
 
 def test_batched_gradients_match_a_loop():

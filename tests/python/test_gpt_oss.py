@@ -24,7 +24,8 @@ from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
 
 
 class Layer(torch.nn.Module):
-    """The attributes of an attention layer that eager_attention_forward and lazy_attention_forward read."""
+    """A module with the attributes of an attention layer that eager_attention_forward and lazy_attention_forward
+    read."""
 
     def __init__(self, sinks, groups):
         super().__init__()
@@ -78,10 +79,10 @@ def tiny(**changes):
     return model
 
 
-# GraniteSWA has a rotary base per layer (0: no RoPE) and four multipliers.
+# Returns a tiny GraniteSWA model. This family has one rotary base per layer (0 means no RoPE) and four multipliers.
 def tiny_granite_swa():
     torch.manual_seed(1)
-    settings = {name: value for name, value in TINY.items() if name != "head_dim"}  # hidden_size over the heads
+    settings = {name: value for name, value in TINY.items() if name != "head_dim"}  # it is hidden_size / heads
     config = GraniteSWAConfig(
         **settings,
         intermediate_size=16,
@@ -100,8 +101,8 @@ def tiny_granite_swa():
     return model
 
 
-# In MiMo-V2-Flash only the layers with a sliding window have sinks. These layers have twice as many key heads. The
-# value dimension is smaller than the key dimension.
+# Returns a tiny MiMo-V2-Flash model. In this family, only the layers with a sliding window have sinks. These layers
+# have twice as many key heads as the other layers. The value dimension is smaller than the key dimension.
 def tiny_mimo_v2_flash():
     torch.manual_seed(1)
     settings = TINY | dict(

@@ -1,4 +1,5 @@
-"""The operators on a GPU with features of PyTorch: opcheck, compile, autocast, CUDA graphs, Hugging Face models."""
+"""Tests of the operators on a GPU together with features of PyTorch: opcheck, compile, autocast, CUDA graphs, Hugging
+Face models."""
 
 import itertools
 import re
@@ -78,7 +79,7 @@ def test_opcheck():
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "return_stats": 2})
     for dtype, softcap in itertools.product(
         (torch.float32, torch.bfloat16), (None, 30.0)
-    ):  # with and without alive_sum
+    ):  # combinations with and without the output alive_sum
         half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
         options = (None, None, "elastic", "per_visible", None, None, softcap, True, -1, None, None, 0, False)
         library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
@@ -260,7 +261,7 @@ def rows_by_definition(q, k, v, tau, rows, d_out):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_attention_of_131072_tokens(dtype):
-    n = 131072 if dtype != torch.float32 else 16384  # the plain kernel is slow
+    n = 131072 if dtype != torch.float32 else 16384  # shorter in fp32, whose kernel is slow
     q, k, v = (leaf(1, n, 2, 64, dtype=dtype) for _ in range(3))
     tau = torch.full((2,), -1.0, device="cuda")
     d_out = torch.randn_like(q)
@@ -276,7 +277,7 @@ def test_attention_of_131072_tokens(dtype):
 
 
 def test_strides_above_2_to_the_31():
-    n, step = 60000, 40000  # the offset of the last token is 2.4e9 elements
+    n, step = 60000, 40000  # the last token is at the offset of 2.4e9 elements
     if torch.cuda.mem_get_info()[0] < 12e9:
         pytest.skip("less than 12 GB of GPU memory free")
     far = torch.empty(n * step, device="cuda", dtype=torch.bfloat16)
@@ -300,8 +301,8 @@ def documents(*lengths):
     return torch.tensor((0, *lengths), device="cuda").cumsum(0).int()
 
 
-# All layouts have the same number of documents and tokens, so that a graph captured with one can be replayed with
-# others.
+# Document lengths of packed batches. All batches have the same number of documents and tokens, so that a CUDA graph
+# that is captured for one batch can be replayed for another.
 LAYOUTS = [(100, 400, 100), (1, 598, 1), (300, 0, 300), (599, 1, 0), (200, 200, 200)]
 
 
@@ -423,7 +424,7 @@ def test_attention_of_many_sequences(dtype):
 
 def attention_of_float16(q, k, v, tau):
     """Returns output, lse, statistics and gradients for q, k, v (1, length, 1, 64) in float16, float64 and float32."""
-    d_out = 256 * torch.randn_like(q)  # as with loss scaling for float16
+    d_out = 256 * torch.randn_like(q)  # large, as with loss scaling in float16 training
 
     def by_definition(q, k, v, tau):
         scores = (q[0, :, 0] @ k[0, :, 0].T) / 8
@@ -458,13 +459,13 @@ def test_float16_with_subnormal_weights_is_accurate():
 
 @pytest.mark.parametrize("size", [1e-4, 1.0, 200.0])
 def test_float16_statistics_do_not_overflow_or_underflow(size):
-    """The scores are up to 3e5, and sums of squares exceed the range of float16."""
+    """Tests inputs whose scores are up to 3e5 and whose sums of squares exceed the range of float16."""
     q, k, v = ((size * torch.randn(1, 3000, 1, 64, device="cuda")).half() for _ in range(3))
     found, exact, plain = attention_of_float16(q, k, v, torch.full((1,), -0.7, device="cuda"))
     definition.close(found[0], exact[0], plain[0].half(), "out")
     torch.testing.assert_close(found[1].flatten().double(), exact[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[2][:2].double(), exact[2][:2], rtol=1e-3, atol=1e-5)
-    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()  # pairs at the threshold
+    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()  # some weights are near 0
 
     x = (300 * size * torch.randn(50, 512, device="cuda")).clamp(-6e4, 6e4).half()
     w = torch.rand(512, device="cuda").half()
@@ -494,7 +495,7 @@ def test_float16_rope_at_large_positions(base):
     a, b = x.double().chunk(2, -1)
     expected = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
     found = lazy_attention.rope(x, base=base, positions=positions).double()
-    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # scale of rounding errors under cancellation
+    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # rounding errors scale with this
     fits = expected.abs() < 65504
     assert ((found - expected).abs() <= 2**-11 * expected.abs() + 2**-20 * pair + 2**-25)[fits].all()
     assert torch.isinf(found[expected.abs() > 65520]).all()
@@ -503,7 +504,8 @@ def test_float16_rope_at_large_positions(base):
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("first", [0, 1])
 def test_operators_on_a_gpu_that_is_not_current(first):
-    """Every operator is called directly and captured in a CUDA graph. `first`: the GPU that the process uses first."""
+    """Tests operators whose tensors are on a GPU that is not the current device. Every operator is called directly and
+    captured in a CUDA graph. `first`: the GPU that the process uses first."""
     script = """
 import sys
 import torch, lazy_attention

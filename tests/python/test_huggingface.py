@@ -42,10 +42,10 @@ MODELS = [llama, mistral, qwen3]
 
 
 def both(model, rows=slice(None), **inputs):
-    """Asserts that the logits of "lazy" are as close to float64 as the logits of "eager". rows: the compared rows;
-    logits of padding are ignored.
+    """Asserts that the logits of attn_implementation="lazy" are as close to float64 logits as the logits of "eager".
+    rows: the batch rows that are compared. Logits of padding are ignored.
 
-    Eager attention computes the softmax in fp32 even for float64 models, so SDPA is used for the exact result."""
+    Eager attention computes the softmax in fp32 even in float64 models, so the float64 logits are computed by SDPA."""
     wide = copy.deepcopy(model).double()
     with torch.no_grad():
         wide.set_attn_implementation("sdpa")
@@ -161,7 +161,7 @@ def test_gradients_match_eager(make):
 
     exact = grads(copy.deepcopy(model).double(), "sdpa")
     plain, ours = copy.deepcopy(grads(model, "eager")), grads(model, "lazy")
-    # Compare the gradients of the whole model at once, because the rounding of later layers affects all gradients.
+    # Compare the gradients of the whole model as one vector, because rounding in later layers affects all gradients.
     flat = [torch.cat([g[name].flatten() for name in exact]) for g in (ours, exact, plain)]
     definition.close(*flat)
 
@@ -193,7 +193,7 @@ def test_compiles_in_one_graph(make):
 
 
 def test_bidirectional_attention_with_padding_matches_eager():
-    """As in encoders, every query sees all keys of its row that are not padding."""
+    """Tests masks of encoders: every query sees all keys of its batch row that are not padding."""
     mask = torch.ones(2, 6, dtype=torch.bool)
     mask[0, 4:], mask[1, :2] = False, False
     from transformers.masking_utils import bidirectional_mask_function
@@ -259,7 +259,7 @@ def test_chunked_attention_is_converted_to_documents():
 
 
 def visible(documents, batch, q_length, kv_length, window):
-    """Returns the visible pairs as a mask (batch, q_length, kv_length), computed from a result of lazy_mask."""
+    """Converts a result of lazy_mask (documents) to a mask (batch, q_length, kv_length), True for visible pairs."""
     if documents is None:
         seen, _ = definition.visible_pairs(q_length, kv_length, True, window or -1)
         return seen.expand(batch, -1, -1)
@@ -275,8 +275,8 @@ def visible(documents, batch, q_length, kv_length, window):
 
 @pytest.mark.parametrize("compiling", [False, True])
 def test_masks_match_sdpa_mask(compiling, monkeypatch):
-    """Compares lazy_mask with sdpa_mask for random lengths, caches (growing or fixed size), windows, padding and
-    packing."""
+    """Compares lazy_mask with transformers' sdpa_mask for random lengths, KV caches (growing or of fixed size), sliding
+    windows, padding and packed documents."""
     from transformers import masking_utils as masks
 
     if compiling:  # the code path for torch.compile, which cannot read values
@@ -285,7 +285,7 @@ def test_masks_match_sdpa_mask(compiling, monkeypatch):
     kinds = set()
     for _ in range(400):
         batch, q_length, past = draw.randint(1, 3), draw.randint(1, 9), draw.choice([0, 0, 1, 5])
-        spare = draw.choice([0, 0, 3])  # a cache of a fixed size
+        spare = draw.choice([0, 0, 3])  # unused slots of a cache of fixed size
         kv_offset = draw.choice([0, 0, 2]) if past >= 2 else 0
         kv_length = past + q_length + spare - kv_offset
         window = draw.choice([None, None, 1, 2, 4, 20])
@@ -434,6 +434,6 @@ def test_converted_models_reject_other_attention_implementations():
             model(ids)
         model.model.set_attn_implementation("lazy")
     assert torch.isfinite(model(ids).logits).all()
-    without = LlamaForCausalLM(copy.deepcopy(model.config))  # has the configuration of make_lazy but no parameters
+    without = LlamaForCausalLM(copy.deepcopy(model.config))  # has make_lazy's configuration but not its parameters
     with pytest.raises(ValueError, match=naming("make_lazy", "state_dict")):
         without(ids)

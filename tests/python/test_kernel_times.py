@@ -1,4 +1,4 @@
-"""benchmarks/kernel_times.py: checks the report of a trace, and that the C source compiles."""
+"""Tests of benchmarks/kernel_times.py: the report about a recorded trace, and the compilation of its C source."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def test_last_period_of_work_is_reported(tool, tmp_path):
         tmp_path,
         (0, 9_000, Y),
         (second, 3_000_000, X),
-        (second + 2_000_000, 6_000_000, Y),  # overlaps x by 1 ms
+        (second + 2_000_000, 6_000_000, Y),  # begins 1 ms before kernel X ends
         (second + 10_000_000, 1_000_000, X),
         (3 * second, 100, X),  # too short to be reported
     )

@@ -1,4 +1,4 @@
-"""lazy_attention.LazyAttention: the equations of the paper, the KV cache, packed documents, parameters."""
+"""Tests of lazy_attention.LazyAttention: the equations of the paper, the KV cache, packed documents, parameters."""
 
 import copy
 import warnings
@@ -18,14 +18,15 @@ def make(**settings):
 
 
 def plain_layer(layer, x):
-    """Computes the layer's equations in plain PyTorch: projections in x's type, attention at least in fp32."""
+    """Computes the output of the layer in plain PyTorch. The projections are in x's type; attention is in float64 if x
+    is float64, otherwise in fp32."""
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     q, k, v = layer.project(x)
     if layer.rope_base is not None:
         half = layer.head_dim // 2
         frequency = layer.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
         angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None, None] * frequency
-        cos, sin = angle.cos().float(), angle.sin().float()  # fp32 by definition
+        cos, sin = angle.cos().float(), angle.sin().float()  # lazy_attention.rope rounds them to fp32 too
         turn = (
             lambda t: torch.cat(
                 (
@@ -114,7 +115,8 @@ def test_parameters_have_the_names_of_checkpoints():
     "settings", [dict(), dict(window=4), dict(rope_options=dict(rotary_dim=4, interleaved=True))], ids=str
 )
 def test_cache_matches_a_pass_over_the_whole_sequence(settings):
-    """Single tokens are computed by decode, longer pieces by attention."""
+    """Computes a sequence in pieces with a KV cache. The layer calls decode for single tokens and
+    attention for longer pieces."""
     layer, x = make(**settings), torch.randn(2, 12, 32)
     with torch.no_grad():
         whole, exact = layer(x), copy.deepcopy(layer).double()(x.double())
@@ -238,7 +240,8 @@ def test_statistics():
 
 
 def test_trains():
-    """The target is the sequence shifted by one token, so the model must mix tokens."""
+    """Trains a layer to output the sequence shifted by one token, which it can only learn by attention to other
+    tokens."""
     layer = make(distance_bias_window=8)
     x = torch.randn(8, 16, 32)
     target = torch.cat((torch.zeros(8, 1, 32), x[:, :-1]), 1)

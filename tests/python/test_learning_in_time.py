@@ -1,7 +1,7 @@
-"""Compares TTT and the neural memory of Titans (C++, dual form) with loops that compute every gradient step.
+"""Compares our C++ implementations of TTT and of the neural memory of Titans with loops over the inner gradient steps.
 
-The loops use torch.autograd. The memory is also compared with titans-pytorch. The tests compare the outputs and the
-outer gradients of all inputs in float64.
+The C++ code computes a chunk in dual form; the loops compute every gradient step by torch.autograd. The memory is also
+compared with titans-pytorch. The tests compare the outputs and the outer gradients of all inputs in float64.
 """
 
 import importlib.metadata
@@ -46,7 +46,7 @@ def gate(*shape, bias=0.0):
 
 
 def ttt_by_steps(x, layers, size):
-    """Processes sequences and heads sequentially. x: {name: tensor}."""
+    """Computes TTT by single gradient steps, with a loop over sequences and heads. x: {name of an input: tensor}."""
     rows = []
     for n in range(x["q"].shape[0]):
         heads = []
@@ -95,7 +95,8 @@ def test_ttt_matches_single_gradient_steps(layers, tmp_path):
 
 
 def bounded_error(e):
-    """|e|^2, from |e|^2 = dim on its tangent."""
+    """Returns |e|^2 for |e|^2 <= dim. For larger e, |e|^2 is replaced by its tangent (a linear function of |e|) at
+    |e|^2 = dim."""
     square, dim = e.square().sum(-1), e.shape[-1]
     return torch.where(square <= dim, square, 2 * (square.clamp(min=dim) * dim).sqrt() - dim)
 
@@ -155,12 +156,12 @@ def test_memory_matches_single_gradient_steps(depth, normalized, tmp_path):
 @pytest.mark.parametrize("chunk", [1, 8])
 @pytest.mark.parametrize("normalized", [False, True], ids=["plain", "normalized"])
 def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monkeypatch):
-    """`batch_size` of the package is our chunk size (the interval at which gradients are computed). `chunk_size` is 1,
-    so that gates are computed per token.
+    """Compares the memory with titans-pytorch. The package's argument `batch_size` corresponds to our chunk size, the
+    interval at which gradients are computed. Its `chunk_size` is 1, so that gates are computed per token.
 
-    The package differs from our model: its loss is a mean instead of a sum, it normalizes the input and gates the
-    output, and it has no convolutions and no L2 norm of the keys. These differences are disabled or excluded from the
-    comparison.
+    The package differs from our model in these points: its loss is a mean instead of a sum, it normalizes the input and
+    gates the output, and it has neither convolutions nor an L2 norm of the keys. The test disables these differences or
+    excludes them from the comparison.
     """
     titans_pytorch = pytest.importorskip(
         "titans_pytorch", reason="titans-pytorch is not installed (the test was written for version 0.5.5)"
@@ -208,8 +209,8 @@ def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monke
     cotangent = torch.randn_like(out)
     got = ours("memory", {**x, "chunk": torch.tensor(chunk)}, cotangent, tmp_path)
     torch.testing.assert_close(got["out"], out, rtol=1e-9, atol=1e-10)
-    # Compare the outer gradients of all trained parameters of the package. For our model they are derived from the
-    # gradients of the inputs of the recurrence.
+    # Compare the outer gradients of all trained parameters of the package. For our model, they are computed from the
+    # gradients with respect to the inputs of the recurrence.
     names = [name for name in x if name[0] != "W" and name != "norm_weight"]
     trained = [p for p in peer.parameters() if p.requires_grad]
     theirs = torch.autograd.grad(out, trained, cotangent, retain_graph=True, allow_unused=True)

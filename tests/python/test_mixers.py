@@ -1,5 +1,5 @@
-"""Compares the models with linear recurrences, which the C++ program write_mixers writes, with their definitions in
-float64 and with other implementations."""
+"""Compares models with linear recurrences with their definitions in float64 and with other implementations. The C++
+test program write_mixers writes the models and their results."""
 
 import importlib.metadata
 import importlib.util
@@ -59,8 +59,9 @@ def by_definition(folder, name, dtype, recurrence=linear_mixers.loop):
     )
 
 
-# Gradients of parameters of the same kind are compared together. Rounding errors of only a few numbers (such as the
-# decays of two heads) vary too much to compare two orders of summation, so only the first bound is checked for them.
+# Compares logits and gradients. Gradients of the same parameter in different layers are concatenated. Their error must
+# be below a fixed bound. With more than 100 numbers, it must also be similar to the error of the plain fp32
+# computation; fewer numbers, such as the decays of two heads, are not enough for this second comparison.
 def compare(expected, exact, plain, what):
     definition.close(expected["logits"], exact[0], plain[0], what)
     kinds = {}
@@ -90,8 +91,8 @@ def test_greedy_decode_with_state_matches_full_forward(folder, name):
 
 
 def naive(*modules):
-    """Returns FLA's reference functions in plain PyTorch. They are loaded from their files, because importing the
-    package requires Triton with a GPU."""
+    """Returns the plain PyTorch reference functions of flash-linear-attention (FLA). They are loaded directly from
+    their files, because importing the package requires Triton and a GPU."""
     spec = importlib.util.find_spec("fla")
     if spec is None or importlib.util.find_spec("einops") is None:
         pytest.skip("flash-linear-attention (the test was written for version 0.6.0) or einops is not installed")
@@ -161,7 +162,8 @@ def fla_models():
     return fla.models
 
 
-# The kernels of FLA need a GPU. Tensor names, shapes and configurations can be checked without one.
+# The kernels of flash-linear-attention need a GPU. This test runs without a GPU and checks only tensor names, shapes
+# and configurations.
 @pytest.mark.data
 @pytest.mark.parametrize("name", KINDS)
 def test_fla_classes_load_our_folders(folder, name):

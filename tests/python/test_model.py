@@ -1,4 +1,4 @@
-"""Compares LazyForCausalLM, which loads our model folders in transformers, with the C++ model."""
+"""Compares LazyForCausalLM, the transformers class for our model folders, with the C++ model."""
 
 import copy
 import os
@@ -186,7 +186,7 @@ def test_outputs():
         full = model(ids, output_hidden_states=True, labels=ids)
         torch.testing.assert_close(
             model(ids, logits_to_keep=1).logits, full.logits[:, -1:]
-        )  # the matrix product has another shape
+        )  # not bitwise: the shape of the matrix product differs
         assert len(full.hidden_states) == 3
         torch.testing.assert_close(model.lm_head(full.hidden_states[-1]), full.logits)
         shifted = torch.nn.functional.cross_entropy(full.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())

@@ -1,4 +1,4 @@
-"""README.md of the folders of Lazy models."""
+"""Tests of the README.md that is written to the folders of Lazy models."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_code_in_readme_of_exported_model_loads_it(lazy_binary, root, tmp_path):
     done = loads(tmp_path / "lazy")
     assert done.stdout.strip() == "LazyForCausalLM", done.stderr
     subprocess.run([lazy_binary, "export", source / "delta/model", tmp_path / "delta"], check=True, capture_output=True)
-    assert not (tmp_path / "delta/README.md").exists()  # the package lazy_attention has no such model
+    assert not (tmp_path / "delta/README.md").exists()  # the Python package has no class for this model
 
 
 def test_existing_readme_is_kept(llama, tmp_path):

@@ -1,4 +1,5 @@
-"""`lazy export`, `sinks` and `serve` with SmolLM3, OLMo 2, Phi-3, Gemma 2 and Gemma 3 folders of transformers."""
+"""Tests of `lazy export`, `lazy sinks` and `lazy serve` with SmolLM3, OLMo 2, Phi-3, Gemma 2 and Gemma 3 folders that
+transformers has written."""
 
 import json
 import shutil
@@ -41,7 +42,7 @@ CONFIGS = {
     "phi3": Phi3Config(**SHAPE, sliding_window=9, partial_rotary_factor=0.5),
     "phi3_longrope": Phi3Config(
         **SHAPE,
-        original_max_position_embeddings=26,  # the greedy text crosses this position
+        original_max_position_embeddings=26,  # the generated text is longer than this
         partial_rotary_factor=0.75,
         rope_scaling={"type": "longrope", "short_factor": [1.0, 1.2, 2.0], "long_factor": [1.5, 6.0, 30.0]},
     ),

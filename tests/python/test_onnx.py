@@ -1,5 +1,5 @@
-"""Test cases of ONNX for its Attention operator (opset 23 and 24), if they are applicable: no masks and no scores as
-outputs. Past keys and values are concatenated before the new ones, as in ONNX."""
+"""Runs ONNX's test cases for its Attention operator (opset 23 and 24). Cases with masks or with scores as outputs are
+not applicable. Past keys and values are concatenated before the new keys and values, as in ONNX."""
 
 import importlib
 import warnings
@@ -19,7 +19,8 @@ def import_attention(package):
 def cases():
     from onnx.backend.test.case import node
 
-    # collect_testcases would import the modules of all operators and compute their cases, which takes 10 s.
+    # import_recursive is replaced, because otherwise collect_testcases would import the modules of all operators and
+    # compute their test cases, which takes 10 s.
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setattr(node, "import_recursive", import_attention)
@@ -55,7 +56,7 @@ PLACES = ("Q", "K", "V", "mask", "past_key", "past_value", "lengths")
 
 
 def arguments(case):
-    """Returns the inputs of the node by position, None for omitted inputs."""
+    """Returns the inputs of the Attention node in order, with None for omitted inputs."""
     node, (inputs, _) = case.model.graph.node[0], case.data_sets[0]
     values, given = iter(inputs), dict.fromkeys(PLACES)
     for place, name in zip(PLACES, node.input):
@@ -77,7 +78,7 @@ def test_attention_matches_onnx(case):
     node, (_, outputs) = case.model.graph.node[0], case.data_sets[0]
     attributes, given = settings(node), arguments(case)
     dtype = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}[str(given["Q"].dtype)]
-    flat = given["Q"].ndim == 3  # (batch, length, heads * head_dim)
+    flat = given["Q"].ndim == 3  # the shape is (batch, length, heads * head_dim)
 
     def tensor(array):
         return torch.from_numpy(array.astype("float64"))
@@ -101,8 +102,8 @@ def test_attention_matches_onnx(case):
         softcap=attributes.get("softcap"),
         window=window + 1 if window >= 0 else -1,
     )
-    # ONNX aligns the causal mask at the first key, unless the number of used keys per row is given. lazy::attention
-    # aligns it at the last key. Therefore keys that no query sees are removed.
+    # In ONNX, query i is at the position of key i unless the number of used keys per batch row is given. In
+    # lazy::attention, the last query is at the position of the last key. Therefore keys that no query sees are removed.
     used = [past + n] * len(q) if causal else [k.shape[1]] * len(q)
     if given["lengths"] is not None:
         used = given["lengths"].tolist()
@@ -120,5 +121,6 @@ def test_attention_matches_onnx(case):
     expected = expected.view_as(exact) if flat else expected.transpose(1, 2)
     # Check the expected vector of ONNX: it must agree with the float64 result up to the rounding of its type.
     assert (expected - exact).abs().max() <= 8 * torch.finfo(dtype).eps * exact.abs().max()
-    # ONNX's vector is a plain computation in this type. The error of lazy::attention may be twice as large.
+    # The expected result of ONNX is a plain computation in this type. The error of lazy::attention may be twice as
+    # large.
     definition.close(out, exact, expected.to(dtype), case.name)

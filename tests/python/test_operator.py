@@ -1,4 +1,4 @@
-"""lazy_attention.attention and the fused operators: results, gradients, types, errors, PyTorch's own checks."""
+"""Tests of lazy_attention.attention and the fused operators: results, gradients, types, errors, opcheck."""
 
 import math
 import pathlib
@@ -246,13 +246,13 @@ def test_fused_operators_support_every_type(dtype):
     ids=str,
 )
 def test_rope_matches_the_definition(options):
-    """Tests offset and positions, float64 and float16 compared with float32, and the gradient (the inverse
-    rotation)."""
+    """Tests the arguments offset and positions, compares float64 and float16 with float32, and checks the gradient,
+    which is the inverse rotation."""
     x = leaf(2, 60, 3, 8)
     exact = lazy_attention.rope(x.double(), 1e4, 3, **options)
     assert exact.dtype == torch.float64
     dims, half = options.get("rotary_dim", 8), options.get("rotary_dim", 8) // 2
-    if options.get("scaling", "longrope") == "longrope":  # the definition, in plain PyTorch
+    if options.get("scaling", "longrope") == "longrope":  # compare with the definition in plain PyTorch
         factors = torch.tensor(options.get("pair_factors", [1.0] * half), dtype=torch.float64)
         frequencies = 1e4 ** (-torch.arange(half).double() / half) / factors
         angle = torch.arange(3, 63, dtype=torch.float64)[:, None, None] * frequencies
@@ -346,8 +346,8 @@ def test_version_matches_the_project():
     assert re.search(r"project\(lazy VERSION ([0-9.]+)", project)[1] == lazy_attention.__version__
 
 
-# Regression test: the matrix product of oneDNN used a stack in the heap, and signal handlers that ran on this stack
-# overwrote other objects (ops/signal_stack.h).
+# Regression test: oneDNN's matrix product runs on a stack that it allocates in the heap. Signal handlers that ran on
+# this stack exceeded it and overwrote other objects (src/ops/signal_stack.h).
 @pytest.mark.slow
 def test_signals_during_linear_cross_entropy_do_not_corrupt_the_heap():
     script = """
@@ -387,7 +387,7 @@ def sdpa_layout(heads=8, kv_heads=2, length=12, key_length=12):
         (dict(), dict(normalizer="softmax", alibi_slopes=torch.zeros(8))),
         (dict(), dict(normalizer="softmax", distance_bias=torch.zeros(8, 5))),
         (dict(), dict(normalizer="softmax_sink", sink=torch.zeros(8))),
-        (dict(key_length=20), dict(normalizer="softmax")),  # queries after a cache
+        (dict(key_length=20), dict(normalizer="softmax")),  # more keys than queries, as with a KV cache
         (dict(length=1), dict(normalizer="softmax")),
     ],
 )
@@ -421,11 +421,11 @@ def test_sdpa_layout_without_parameters_emits_a_warning_for_long_sequences():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         attention(*(t.transpose(1, 2) for t in (q, k, v)), normalizer="softmax")
-        attention(q, k, v, tau=torch.zeros(300))  # the parameters show that these are heads
+        attention(q, k, v, tau=torch.zeros(300))  # the shape of tau shows that there are 300 heads
 
 
 def test_sdpa_layout_with_grouped_heads_emits_a_warning():
-    q, k, v = sdpa_layout()  # interpreted as 8 queries with 12 heads, and 2 keys
+    q, k, v = sdpa_layout()  # attention() reads these shapes as 8 queries with 12 heads, and 2 keys
     with pytest.warns(UserWarning, match=naming("lazy::attention", "scaled_dot_product_attention")):
         attention(q, k, v, normalizer="softmax")
 

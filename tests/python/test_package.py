@@ -1,4 +1,5 @@
-"""The imported package: what it loads, and its errors if a part is missing or PyTorch is too old."""
+"""Tests of `import lazy_attention`: which libraries and modules it loads, and its errors if a part is missing or
+PyTorch is too old."""
 
 import re
 import shutil
@@ -91,7 +92,8 @@ def test_cpu_operators_work_without_the_cuda_library(content, tmp_path, monkeypa
 
 @pytest.mark.parametrize("in_tree", [True, False])
 def test_failed_import_of_pytorch_gives_a_one_line_error(tmp_path, in_tree):
-    """In the source tree, the line names `make python`, which installs what PyTorch needs."""
+    """Tests the error if PyTorch cannot be imported. In the source tree, the error names `make python`, which installs
+    the missing packages."""
     shutil.copytree(PACKAGE, tmp_path / "python" / "lazy_attention", ignore=shutil.ignore_patterns("*.so"))
     if in_tree:
         (tmp_path / "src" / "ops").mkdir(parents=True)

@@ -44,7 +44,7 @@ def test_program_requires_the_pytorch_version_of_its_build():
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """The installed package in a separate site-packages folder that also contains a mock PyTorch."""
+    """Returns the package lazy_attention_cli, installed in a temporary site-packages folder next to a mock PyTorch."""
     monkeypatch.syspath_prepend(str(CLI))
     import lazy_attention_cli
 

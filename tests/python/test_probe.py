@@ -96,7 +96,8 @@ def test_tensors_and_statistics_match_transformers(make):
 
 @pytest.mark.parametrize("tau", [0.0, -1.0])
 def test_weights_of_converted_models_follow_equation_5(tau):
-    """The bias is zero, so the first layer has the same scores as in the softmax model."""
+    """Compares the weights of a converted model with equation 5. The distance bias is zero, so the scores of the first
+    layer are the same as in the softmax model before the conversion."""
     hf = pytest.importorskip("lazy_attention.hf")
     model = llama()
     softmax = expected(model).attentions[0][0]
@@ -132,7 +133,7 @@ def test_folders_texts_and_interventions(tmp_path):
     close(changed.tensors["layers.1.attention.weights"], even.expand(4, 10, 10))
     assert torch.equal(
         changed.places["layers.1.residual"].norm, by_folder.places["layers.1.residual"].norm
-    )  # nothing before it
+    )  # the intervention in layer 1 does not change its input
 
 
 def test_invalid_call_gives_a_one_line_error(tmp_path):

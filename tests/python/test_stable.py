@@ -1,4 +1,5 @@
-"""CPU tests of functions for LibTorch's stable ABI that otherwise only GPU kernels call (stable_functions.cc)."""
+"""CPU tests of functions in src/ops for LibTorch's stable ABI. Except for these tests (stable_functions.cc), only GPU
+kernels call them."""
 
 import os
 

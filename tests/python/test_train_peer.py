@@ -1,4 +1,5 @@
-"""The peers of `lazy bench train`: the decoder has the same loss and gradients as Llama; rows of the command."""
+"""Tests of the PyTorch decoders with which `lazy bench train` compares its speed. Their loss and gradients must equal
+Llama's in transformers. Also tests the table rows that the command prints."""
 
 import argparse
 import json
@@ -53,11 +54,11 @@ def test_decoder_matches_a_hugging_face_llama(monkeypatch):
                 weight.copy_(torch.randn_like(weight) / 4 + (weight.dim() == 1))
             ours.copy_(torch.cat(theirs))
     ids, targets = torch.randint(0, SHAPE["vocab"], (2, 3, 40)).unbind(0)
-    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # the last chunk has 20 rows
+    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # the last chunk has 20 of 120 rows
     expected = llama(input_ids=ids, labels=ids, shift_labels=targets).loss
     (3 * loss).backward()
     (3 * expected).backward()
-    # RoPE angles and the sums of the loss are computed in fp32.
+    # The tolerance is an fp32 tolerance, because RoPE angles and the sums of the loss are computed in fp32.
     torch.testing.assert_close(loss.double(), expected.double(), rtol=1e-5, atol=1e-5)
     for ours, theirs in pairs(decoder, llama):
         torch.testing.assert_close(ours.grad, torch.cat([w.grad for w in theirs]), rtol=2e-4, atol=2e-5)

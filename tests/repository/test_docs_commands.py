@@ -1,4 +1,4 @@
-"""The commands of `lazy` that the documentation shows exist, with their options."""
+"""Tests that every `lazy` command in the documentation exists and has the options that the documentation shows."""
 
 import functools
 import re
@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-pytestmark = pytest.mark.slow  # `lazy COMMAND --help` for every command
+pytestmark = pytest.mark.slow  # runs `lazy COMMAND --help` for every command
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LANGUAGES = ("", "sh", "bash", "text")
 
@@ -53,7 +53,7 @@ class Program:
                 yield f"no such command: lazy {' '.join([*command, words[0]])}"
                 return
             command.append(words.pop(0))
-            if self.help(*command) is None:  # a placeholder: lazy COMMAND --help
+            if self.help(*command) is None:  # the command is a placeholder such as COMMAND
                 return
             usages.append(self.help(*command))
         known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", "\n".join(usages)))

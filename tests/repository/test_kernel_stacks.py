@@ -1,8 +1,8 @@
-"""Checks that no CUDA kernel accesses local memory without having any.
+"""Checks that no CUDA kernel accesses local memory if ptxas has allocated no local memory for it.
 
-nvcc 13.0 generated accesses to local memory for shared-memory pointers that a kernel stored in structs. The emulator
-executes such a kernel correctly, and ptxas reports no spill, so the fault is only visible on a GPU or in the machine
-instructions. The test needs cuobjdump from PATH, CUDA_HOME or Triton.
+nvcc 13.0 generated such accesses in kernels that store pointers to shared memory in structs. ptxas reports no spill,
+and the project's CPU emulator of CUDA executes such a kernel correctly. The fault is only visible on a GPU or in the
+machine instructions. The test needs cuobjdump from PATH, CUDA_HOME or Triton.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ def lines(*command):
 
 
 def unexpected_accesses(usage, instructions):
-    """Returns the number of kernels and {kernel without local memory: its first access to local memory}.
+    """Returns a pair: the number of kernels, and {kernel without local memory: its first access to local memory}.
 
     usage and instructions: the output of cuobjdump -res-usage and -sass.
     """

@@ -1,4 +1,5 @@
-"""Rules for sources and libraries: the order of modules, symbols from LibTorch, labels of the C++ tests."""
+"""Checks rules of the repository: the order of modules, the symbols that libraries import from LibTorch, and the labels
+of the C++ tests."""
 
 import itertools
 import re
@@ -16,12 +17,13 @@ import pytest
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 TORCH_INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](?:torch|ATen|c10)/', re.MULTILINE)
 NATIVE = {".h", ".cc", ".cu", ".cuh"}
-WITHOUT_TORCH = ("attention", "lazy")  # the kernel library
+WITHOUT_TORCH = ("attention", "lazy")  # modules of the kernel library, which does not use LibTorch
 MAY_CALL_KERNELS = ("attention", "lazy", "ops")
 
 
 def read_levels(document):
-    """Returns {module: number of its line in the list}."""
+    """Returns {module: number of its line in the list of modules}. A module may only include modules with smaller
+    numbers."""
     block = re.search(r"^```modules\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
     assert block, "docs/dev/architecture.md has no block marked `modules`"
     lines = [line for line in block[1].splitlines() if line.strip()]
@@ -88,7 +90,7 @@ def write_source(folder, module, text):
 
 
 def test_an_include_of_a_later_module_is_reported(levels, tmp_path):
-    """Checks all pairs of modules on different lines."""
+    """Checks that an include is reported for all pairs of modules on different lines."""
     pairs = [pair for pair in itertools.permutations(levels, 2) if levels[pair[0]] < levels[pair[1]]]
     for number, (earlier, later) in enumerate(pairs):
         folder = tmp_path / str(number)
@@ -143,7 +145,7 @@ def test_the_kernel_library_refers_to_no_torch_symbol(built_file):
 
 @pytest.mark.parametrize("variable", ["LAZY_OPS_LIBRARY", "LAZY_OPS_CUDA_LIBRARY"])
 def test_libraries_of_the_package_only_use_the_stable_interface(built_file, variable):
-    """The stable interface makes one binary work with every PyTorch version since 2.11."""
+    """Libraries that only use LibTorch's stable interface work with every PyTorch version since 2.11."""
     symbols = undefined_symbols(built_file(variable), "-D")
     assert unstable_symbols(symbols) == [] and calls_dispatcher(symbols)
 
@@ -186,7 +188,8 @@ def sources_of(folder):
 
 
 def label_errors(folder, text):
-    """Returns errors for missing and superfluous labels. text: contents of the folder's CMakeLists.txt."""
+    """Returns errors for labels that are missing or superfluous in the calls of lazy_tests(). text: contents of the
+    folder's CMakeLists.txt."""
     errors = []
     given = CALL.search(text)[1].split()
     found = [match for file in sources_of(folder) for match in SUITE.findall(file.read_text(encoding="utf-8"))]

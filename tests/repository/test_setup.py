@@ -9,7 +9,7 @@ import pytest
 DPKG_QUERY = "#!/bin/sh\nprintf installed\n"
 DF = "#!/bin/sh\necho 'Filesystem 1048576-blocks Used Available Capacity Mounted'\necho \"/dev/a 1 1 $FREE 1% /\"\n"
 DU = '#!/bin/sh\necho "$PRESENT\t.venv/"\n'
-# `python3 -m venv .venv` writes an interpreter that logs its arguments and its TMPDIR.
+# A mock `python3`. `python3 -m venv .venv` writes an interpreter that logs its arguments and its TMPDIR.
 PYTHON = """#!/bin/sh
 mkdir -p .venv/bin
 printf '%s\\n' '#!/bin/sh' 'echo "$TMPDIR|$*" >> pip.log; test -d "$TMPDIR"' > .venv/bin/python
@@ -20,7 +20,8 @@ NAMES = {"": "requirements", "python": "requirements-python", "test": "requireme
 
 @pytest.fixture
 def setup(root, tmp_path):
-    """Runs setup.sh in a copy of the scripts, with replaced programs. Returns the process and the calls of pip."""
+    """Returns a function that runs setup.sh in a copy of scripts/ with mock programs, and returns the finished process
+    and the calls of pip."""
     tree = tmp_path / "tree"
     shutil.copytree(root / "scripts", tree / "scripts")
     (tree / ".deps/sentencepiece-0.2.0/sentencepiece").mkdir(parents=True)
@@ -84,7 +85,8 @@ def pins(path):
 
 
 def test_packages_of_the_tests_include_packages_of_make_python(root):
-    """scripts/setup.sh installs nothing for `make python` if the packages of the tests are already installed."""
+    """If the packages for the tests are installed, scripts/setup.sh must not install further packages for `make
+    python`. Therefore the list of test packages must contain all packages of `make python`."""
     python, tests = (pins(root / "scripts" / f"requirements-{name}.txt") for name in ("python", "test"))
     assert python and python.items() <= tests.items()
 
@@ -94,7 +96,7 @@ def test_all_lists_require_the_same_pytorch(root):
     assert len(set(found)) == 1
 
 
-# `cmake --preset ...` logs its arguments and writes the files that a configured build folder has.
+# A mock `cmake`. `cmake --preset ...` logs its arguments and writes the files of a configured build folder.
 CMAKE = """#!/bin/sh
 [ "$1" = --preset ] || exit 0
 echo "$*" >> cmake.log

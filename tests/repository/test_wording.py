@@ -1,4 +1,5 @@
-"""Tests should check the type of an error and the names in its message, but not the wording of the message."""
+"""Checks that tests do not depend on the wording of error messages. A test should only check the type of an error and
+the names and values in its message."""
 
 import pathlib
 import re

@@ -135,7 +135,7 @@ def mean_at(measured, path):
 
 
 def line_chart(series, x, y, lengths=False):
-    """Returns a figure with one line for each (label, x values, y values) of `series`, or None if there is no line.
+    """Returns a figure with one line for each (label, x values, y values) of `series`, or None if `series` has no data.
     lengths: whether the x axis is logarithmic and shows lengths in tokens."""
     series = [item for item in series if len(item[1])]
     if not series:

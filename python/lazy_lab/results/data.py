@@ -24,7 +24,7 @@ STEPS_TO_TOKENS = {"training.steps=763": 100, "training.steps=77": 10}  # overri
 # The models of 200M tokens that differ in the normalizer only: without and with distance bias, RoPE base 1e4 and 1.5e5.
 SOFTMAX = ("B.softmax", "B.softmax-bias", "B.softmax-base150k", "B.softmax-bias-base150k")
 ELASTIC = ("B.elastic", "B.elastic-bias", "B.elastic-base150k", "B.lazy")
-THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # softmax models whose weights p become ReLU(p - 1 / i)
+THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # weights p become ReLU(p - 1 / i)
 LAZY = ("B.lazy", "B.softmax")  # 200M tokens, three seeds
 LONG = ("E.lazy", "E.softmax")  # 600M tokens, two seeds
 COMPARED = {  # model trained on 200M tokens -> (title, role of its color in charts.COLORS)
@@ -128,7 +128,7 @@ class Measure(NamedTuple):
         return combine(lambda *all_models: stdlib.fmean(all_models), *found)
 
     def level(self, models):
-        """Returns the mean over seeds with its confidence interval, or None if there are no values."""
+        """Returns the mean over seeds with its confidence interval, or None without any value."""
         found = self.of(models)
         return student_interval(found.values()) if found else None
 

@@ -55,7 +55,7 @@ def read_folder(folder):
 
 def learned_parameters(folder):
     """Returns the learned parameters (see read_folder) of a model folder. For a run folder, returns the parameters of
-    its finished model or otherwise of its newest checkpoint. Returns None if there is no model. A training in progress
+    its finished model or otherwise of its newest checkpoint. Returns None if no model exists. A training in progress
     may remove a checkpoint while this function reads it."""
     for model in (folder / "model", folder):
         if (model / "config.json").is_file():

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Times the CUDA kernels and PyTorch's SDPA (cuDNN, FlashAttention-2) in one process, after checking the results.
+"""Measures the time of our CUDA kernels and of PyTorch's SDPA (cuDNN, FlashAttention-2) in one process. Checks the
+results of our kernels first.
 
     device.sh builds liblazy_cuda.so; then run: time.py LIBRARY [kernel ...]
 Inputs are random, bf16, causal, with 16 heads. Times are medians in milliseconds. The ratios "cudnn/ours" and
-"flash2/ours" are the time of the other implementation divided by the time of these kernels.
+"flash2/ours" are the time of cuDNN or FlashAttention-2 divided by the time of our kernels.
 """
 
 import ctypes
