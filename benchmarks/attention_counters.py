@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Hardware counters of the attention kernels, measured with ncu, to find what bounds each kernel.
+"""Measures hardware counters of the attention kernels with NVIDIA Nsight Compute (ncu), to find what bounds each
+kernel.
 
     python benchmarks/attention_counters.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--case CASE ...] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""Speed of lazy_attention on a GPU compared with the alternatives that PyTorch users have.
+"""Compares the speed of lazy_attention on a GPU with the speed of alternatives in PyTorch.
 
 The alternatives are SDPA with cuDNN and with FlashAttention-2 (softmax, no bias), FlexAttention with the distance bias
 (softmax), and a straightforward Triton kernel of Elastic-Softmax (forward).
@@ -35,7 +35,7 @@ compiled_flex = torch.compile(flex_attention, dynamic=False)
 
 
 def plain(q, k, v, bias, tau):
-    """Reference for one head in fp32. q, k and v are (length, dim)."""
+    """Computes Elastic-Softmax attention of one head in fp32 as a reference. q, k and v are (length, dim)."""
     length = q.shape[0]
     row = torch.arange(length, device="cuda")
     distance = row[:, None] - row
@@ -49,7 +49,8 @@ def plain(q, k, v, bias, tau):
 
 
 def variants(q, k, v, bias, tau):
-    """Returns {name: (function, tensors that require gradients, whether it uses the bias, whether it is elastic)}."""
+    """Returns {name: (function, tensors that require gradients, whether it uses the distance bias, whether it computes
+    Elastic-Softmax)}."""
 
     def sdpa(backend):
         def run():

@@ -4,12 +4,13 @@
                                                               [--tiles 64x64 16x64 ...] [--shares] [--json FILE]
 
 The script records queries, keys, values, distance bias and tau of every layer of a model folder while the model reads a
-text. It prints the fraction of alive pairs, the fraction of query x key tiles that contain an alive pair (all heads of
-the first sequence), and, without --shares, the speed of prefill and decode compared with PyTorch's.
+text. A query-key pair is alive if its weight is nonzero. The script prints the fraction of alive pairs and the fraction
+of query x key tiles that contain an alive pair (over all heads of the first sequence). Without --shares, it also prints
+the speed of prefill and decode compared with PyTorch's softmax attention.
 
 Speeds are measured in bf16 on a GPU; results are checked against fp32 before they are timed. --shares also works
-without a GPU. The model reads batch x length tokens of the text, also beyond its training length, because the speed
-measurements need long rows; therefore the fractions at this length are printed too.
+without a GPU. The model reads batch x length tokens of the text. The length may exceed the training length, because the
+speed measurements need long sequences. The printed fractions are for the same length.
 """
 
 import argparse
@@ -49,8 +50,8 @@ def record(folder, text, batch, length):
 
 
 def alive_tiles(q, k, bias, tau, sizes):
-    """Returns, for every tile size, the fraction of the visible tiles that have a positive weight, in the first
-    sequence. A tile is visible if it has a visible query-key pair."""
+    """Returns one fraction per tile size: the number of tiles with a positive weight divided by the number of visible
+    tiles, for the first sequence. A tile is visible if it has a visible query-key pair."""
     n, heads = q.shape[1], q.shape[2]
     row = torch.arange(n, device=q.device)[:, None]
     distance = row - row.T
@@ -75,7 +76,7 @@ def alive_tiles(q, k, bias, tau, sizes):
 
 def speeds(q, k, v, arguments, exact, rounds):
     """Measures prefill and decode in bf16, in milliseconds, with lazy_attention and with PyTorch's softmax attention.
-    Also returns the fraction of keys that are alive for the last query."""
+    Also returns the fraction of keys that have a nonzero weight for the last query."""
     batch, length = q.shape[:2]
     q, k, v = (x.bfloat16().contiguous() for x in (q, k, v))
     error = (lazy_attention.attention(q, k, v, **arguments).float() - exact.out).norm() / exact.out.norm()

@@ -49,7 +49,8 @@ a = p.parse_args()
 
 
 def expand(config):
-    """Returns {name of the run: configuration}: all variants of a file, or the configuration itself."""
+    """Expands an argument to {name of the run: configuration}. A file with variants gives one entry per variant; any
+    other configuration gives a single entry."""
     file, plus, variant = config.partition(".toml+")
     if plus:
         return {variant: config}

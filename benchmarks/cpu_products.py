@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Speed of the fp32 matrix products of linear layers on a CPU, with the BLAS and with oneDNN (both used by LibTorch).
+"""Measures the speed of the fp32 matrix products of linear layers on a CPU with the two libraries that LibTorch uses, a
+BLAS and oneDNN.
 
     python benchmarks/cpu_products.py [--threads 2] [--shape 131x512x32000 4096x512x1408 ...]
 
-A shape is rows x inputs x outputs. The defaults are shapes of 16 MiB of logits and of a layer's projections. `mm` is
+A shape is rows x inputs x outputs. The default shapes are a language-model head with 16 MiB of logits, and the
+projections of a layer. `mm` is
 torch.mm (the BLAS); the oneDNN product is the function that src/ops/dense_product.cc calls. Prints median GFLOP/s of
 the forward product x W^T and of the gradients of x and of W. The two libraries run alternately. Results are compared
 before timing.
@@ -17,7 +19,7 @@ import torch
 
 
 def products(x, weight, d_out):
-    """Returns {kind of product: (a, b)}. The product is a b^T."""
+    """Returns {kind of product: (a, b)}, where the product is a b^T."""
     return {"forward": (x, weight), "gradient of x": (d_out, weight.t()), "gradient of W": (d_out.t(), x.t())}
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sparsemax, entmax-1.5 and sigmoid attention on a GPU, forward and backward in bf16.
+"""Measures the speed of sparsemax, entmax-1.5 and sigmoid attention on a GPU, forward and backward in bf16.
 
     python benchmarks/entmax_gpu.py build/liblazy_ops.so [--shape 8x4096x64 ...] [--score-scale 1 4] [--json FILE]
                                                          [--quick-tuning]
@@ -7,7 +7,8 @@
 
 The peers are AdaSplash's Triton kernels for entmax-1.5 (pip install adasplash; AdaSplash-1, and AdaSplash-2 since
 version 0.2), and softmax attention by FlashAttention-2 and by our kernels. The problems are causal with 16 heads.
-Queries are scaled so that the scores have the given standard deviation; a larger one means that fewer keys have weight.
+Queries are scaled so that the scores have the given standard deviation. With a larger standard deviation, fewer keys
+have a nonzero weight.
 Outputs are compared with float64 before timing. Every round runs all variants in turn; the script prints medians over
 the rounds, measured with CUDA events.
 """
@@ -106,7 +107,8 @@ def adasplash_peers():
 
 
 def both(run, inputs, d_out):
-    """Returns a function that runs forward and backward. Peers create separate leaf tensors as their inputs."""
+    """Returns a function that runs the forward and the backward pass of `run`, and then clears the gradients of
+    `inputs`, the leaf tensors that `run` uses."""
 
     def work():
         found = run()

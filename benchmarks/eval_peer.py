@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""Speed of `lazy eval` compared with lm-evaluation-harness 0.4.13 (its `hf` model) on the same model and requests.
+"""Compares the speed of `lazy eval` with lm-evaluation-harness 0.4.13 (its `hf` model) on the same model and requests.
 
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy [--limit 100] [--json FILE]
     python benchmarks/eval_peer.py --model DIR --data DIR --lazy build/lazy --device cuda --dtype bf16
 
-Run it with an interpreter that has lm_eval, torch, transformers and accelerate. The eight multiple-choice and LAMBADA
-sets are timed together, then WikiText (--each: also every set separately). Two times are reported: the time from the
-loaded model to the written results, and the time of the whole process. `lazy eval` always runs in a separate process.
-Its start time is measured by a run with one document per task, and subtracted for the first of the two times. The
-harness is warmed up with the same documents; its start time consists of the warm-up, the imports and the loading of the
-model. By default the harness does not compute bootstrapped standard errors (--bootstrap-iters 0), so that only
-requests, scoring and the writing of records are timed. The fastest of several --batch-size values and the best of
---repeat runs are used.
+Run it with an interpreter that has lm_eval, torch, transformers and accelerate. One measurement covers the eight data
+sets other than WikiText together, and a second one covers WikiText; with --each, every set is also measured separately.
+Two times are reported: the time from the loaded model to the written results, and the time of the whole process.
+`lazy eval` always runs in a separate process. Its start time is measured by a run with one document per task; the first
+of the two times is the time of the process minus this start time. The harness is warmed up with the same documents. Its
+start time consists of the warm-up, the imports and the loading of the model. By default the harness does not compute
+bootstrapped standard errors (--bootstrap-iters 0), so that only requests, scoring and the writing of records are timed.
+The fastest of several --batch-size values and the best of --repeat runs are used.
 
-The log-likelihoods are compared before a ratio is printed. In fp32 they must agree within 1e-3, or for a long text
-within the errors of fp32 sums (`allowed`). In bf16 the largest and the mean difference are printed, because both
-programs round.
+The log-likelihoods are compared before a ratio is printed. In fp32 they must agree within 1e-3; for long texts, larger
+differences within the errors of fp32 sums (see `allowed`) are accepted. In bf16 the largest and the mean difference are
+only printed, because both programs round intermediate results.
 """
 
 import argparse
@@ -82,8 +82,8 @@ def time_harness(a, lm, tasks, output):
 
 
 def allowed(log_likelihood, tokens, vocabulary):
-    """Largest allowed difference, in nats, of two fp32 log-likelihoods of a text: the errors of its `tokens` tokens,
-    plus the error of the harness's fp32 sum over them."""
+    """Returns the maximum allowed difference, in nats, between two fp32 log-likelihoods of a text. It is the sum of the
+    rounding errors of its `tokens` tokens and of the error of the harness's fp32 sum over these tokens."""
     per_token = vocabulary / LANES * 2.0**-24 * SHARE_LOST
     return max(1e-3, tokens * per_token + abs(log_likelihood) * compare.FP32)
 
@@ -100,7 +100,7 @@ def agreement(theirs, ours, lm):
             for request, x, y in zip(requests, values, our_values, strict=True):
                 differences.append(abs(x - y))
                 if differences[-1] > 1e-3:
-                    tokens = len(lm.tok_encode(request[-1]))  # tokens of the continuation, or of the text
+                    tokens = len(lm.tok_encode(request[-1]))  # of the continuation or the text
                     equal = equal and differences[-1] <= allowed(x, tokens, lm.model.config.vocab_size)
                 equal = equal and not math.isnan(differences[-1])
     return len(differences), max(differences), sum(differences) / len(differences), equal

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Speed of `lazy serve` compared with transformers on a GPU: random weights of the 340M shape, softmax and Lazy, bf16.
+"""Compares the speed of `lazy serve` with transformers on a GPU, in bf16. By default, the models are a softmax and a
+Lazy model with random weights and 340M parameters.
 
     python benchmarks/generate_gpu.py steps [--lazy build/lazy] [--json FILE]
     python benchmarks/generate_gpu.py server [--clients 256] [--json FILE]
@@ -8,19 +9,20 @@
     python benchmarks/generate_gpu.py start --device cpu --dtype fp32 --cache-gib 1 \\
         --layers 4 --width 192 --heads 6 --vocab 4096
 
-steps: milliseconds per decode step for one sequence of 1k, 4k and 32k tokens, and for 32 sequences of 1k tokens. Our
-figure is the time that additional tokens of a request take, over HTTP. The figure of transformers is the median time
-between tokens of `generate` with a static cache, which transformers compiles with mode="reduce-overhead".
+steps: measures milliseconds per decode step for one sequence of 1k, 4k and 32k tokens, and for 32 sequences of 1k
+tokens. For `lazy serve`, this is the time of additional tokens of an HTTP request, divided by their number. For
+transformers, it is the median time between tokens of `generate` with a static cache, which transformers compiles with
+mode="reduce-overhead".
 With --models, model folders with the same tokenizer are used instead of random weights, and prompts are taken from
---text; transformers runs the first folder. For models with Elastic-Softmax the script also prints the fraction of pairs
-that are alive (have a weight above 0), the fraction of the keys that are alive for at least one query head of their
-group, and the resulting bytes of keys and values per token.
-server: 256 concurrent clients request 128 tokens each for prompts of 512 tokens. Prints tokens per second and the time
-between tokens. The peers run without HTTP: continuous batching, the engine of `transformers serve
---continuous-batching`, with all sequences at once, and `generate` in sequential batches of 32. The ratio is relative to
-the faster one.
-start: seconds from the start of `lazy serve` until it listens, and until the first answer of one token. The options
-above give the shape of `make demo`, on a CPU in fp32.
+--text; transformers runs the first folder. For models with Elastic-Softmax the script also prints the fraction of
+query-key pairs that are alive (have a nonzero weight), the fraction of keys that are alive for at least one query head
+of their group, and the resulting bytes of keys and values that a step reads per token.
+server: 256 concurrent clients request 128 tokens each for prompts of 512 tokens. The script prints tokens per second
+and the time between tokens. transformers runs without HTTP in two ways: continuous batching (the engine of
+`transformers serve --continuous-batching`) of all sequences together, and `generate` for one batch of 32 sequences
+after another. The printed ratio compares `lazy serve` with the faster of the two.
+start: measures the seconds from the start of `lazy serve` until it listens, and until its first answer of one token.
+The options in the last example give the model shape of `make demo`, on a CPU in fp32.
 """
 
 import argparse
@@ -78,8 +80,9 @@ def given_folders(a, scratch, length):
 
 
 def alive_rows(a, folder, length):
-    """Returns what a decode step after `length` tokens reads (from `lazy sinks --measures decode`): alive pairs, keys
-    that are alive for some head of a group, and bytes of K and V without and with skipping rows of V."""
+    """Returns what a decode step after `length` tokens reads, according to `lazy sinks --measures decode`: the fraction
+    of alive pairs, the fraction of keys that are alive for at least one query head of a group, and the bytes of K and V
+    if all rows of V are read and if rows of V with zero weight are skipped."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "sinks.json"
         command = [
@@ -186,7 +189,7 @@ def our_step(a, url, count, length):
 
     few = 8
     for _ in range(2):
-        seconds(few + a.tokens)  # warm-up: runs every step shape, then captures its CUDA graph
+        seconds(few + a.tokens)  # two warm-up runs: each batch shape runs once and is then captured as a CUDA graph
     runs = [(seconds(few + a.tokens) - seconds(few)) / a.tokens * 1e3 for _ in range(a.repeat)]
     return statistics.median(runs)
 
@@ -236,7 +239,7 @@ def run_steps(a, folders, model, results):
                     flush=True,
                 )
     for count, length in () if a.ours_only else work:
-        their_times(a, model, count, length, a.tokens)  # not timed: compiles the model
+        their_times(a, model, count, length, a.tokens)  # warm-up: compiles the model
         results[f"transformers {count} x {length}"] = their_times(a, model, count, length, a.tokens)[1]
         print(f"transformers {count} x {length}: {results[f'transformers {count} x {length}']:.3f} ms", flush=True)
 
@@ -295,7 +298,7 @@ def their_load(a, model, length, tokens):
     hints = WorkloadHints(max_prompt_length=length, max_generated_length=tokens, num_requests=a.clients)
     gc.collect()
     if a.device == "cuda":
-        torch.cuda.empty_cache()  # the KV cache of transformers uses all free memory
+        torch.cuda.empty_cache()  # transformers allocates its KV cache from all free memory
     runs = []
     with model.continuous_batching_context_manager(generation_config=config, workload_hints=hints) as manager:
         for _ in range(2 + a.repeat):  # two warm-up runs, as for lazy serve
@@ -331,7 +334,7 @@ def run_server(a, folders, model, results):
     for kind, folder in folders.items():
         with serve(a, folder) as url:
             for _ in range(2):
-                load(a, url, a.clients, length, tokens)  # warm-up: runs every step shape, then captures it
+                load(a, url, a.clients, length, tokens)  # two warm-up runs: each batch shape runs, then is captured
             runs = [load(a, url, a.clients, length, tokens) for _ in range(a.repeat)]
         results[kind] = figures = figures_of(a.clients * tokens, runs)
         print(f"lazy serve, {kind}:", {key: round(x, 2) for key, x in figures.items()}, flush=True)

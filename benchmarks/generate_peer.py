@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Speed of `lazy serve` compared with llama.cpp on a CPU: one Llama model, one sequence at a time.
+"""Compares the speed of `lazy serve` with llama.cpp on a CPU, for a Llama model and one sequence at a time.
 
     python benchmarks/generate_peer.py --model DIR --lazy build/lazy [--threads 2] [--json FILE]
 
 Prints tokens per second and the time for the prompt. Run it with an interpreter that has llama_cpp (llama-cpp-python,
 built on this machine), gguf, safetensors and numpy. The weights of the model folder are written to a temporary
-directory as GGUF in F32, BF16 and Q8_0 (8 bits with one scale per 32 weights; ours has one scale per row). Both
-programs get the same token ids and sample greedily without an end token. Before anything is timed, the first tokens of
-both programs in fp32 are compared. Decoding is timed over --tokens additional tokens, and the prompt over --prompt
-tokens; the best of --repeat runs is used. The two programs run alternately.
+directory as GGUF in F32, BF16 and Q8_0 (8 bits with one scale per 32 weights; the 8-bit weights of `lazy` have one
+scale per row). Both programs get the same token ids and sample greedily without an end token. Before anything is timed,
+the first tokens that both programs generate in fp32 are compared. The decode speed is measured over --tokens additional
+tokens, and the prompt time over --prompt tokens. The best of --repeat runs is used. The two programs run alternately.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def write_gguf(folder, path, precision):
         else:
             writer.add_tensor(name, gguf.quantize(x, TYPES[precision]), raw_dtype=TYPES[precision])
 
-    def interleaved(x, count):  # llama.cpp rotates adjacent pairs
+    def interleaved(x, count):  # llama.cpp applies RoPE to adjacent pairs
         rows = x.shape[0] // count
         return x.reshape(count, 2, rows // 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
 
@@ -147,7 +147,8 @@ def serve(a, arguments):
 
 
 def measure(sides, a, vocabulary):
-    """Times of each program. They run alternately, so that other load on the machine affects both."""
+    """Measures the times of both programs. The programs run alternately, so that other load on the machine affects both
+    of them."""
 
     def time_of(side, length, tokens):
         prompt = [random.randrange(5, vocabulary) for _ in range(length)]  # random, so that no cached prefix is reused

@@ -1,4 +1,4 @@
-"""Median milliseconds of several GPU workloads that run in turn in every round, measured with CUDA events."""
+"""Measures the median time of several GPU workloads with CUDA events. Every round runs all workloads in turn."""
 
 import statistics
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Kernel times of a CUDA program during a normal run, including CUDA graphs and overlaps, measured with CUPTI.
+"""Measures the kernel times of a CUDA program during a normal run with CUPTI, including CUDA graphs and overlapping
+kernels.
 
     python benchmarks/kernel_times.py [--most 30] [--pause 15] [--around KERNEL] COMMAND ...
     python benchmarks/kernel_times.py --around sample python benchmarks/generate_gpu.py server --lazy build/lazy
 
-The script analyzes the last period of work of every process of COMMAND that uses a GPU. A period of work is the time
-between two pauses of the GPU of more than --pause ms; of all periods, only those that are at least half as long as the
-longest are considered. It prints one line per kernel and grid, the most expensive first: total ms, number of launches,
-us per launch during which no earlier kernel was still running, and total us per launch. Then it prints the idle times
-of the GPU, grouped by the preceding and the following kernel. --around KERNEL prints one sequence of kernels from the
-middle of the period, with start and duration in us: from a kernel whose name contains KERNEL to the next such kernel.
+The script analyzes one period of work for every process of COMMAND that uses a GPU. A period of work is the time
+between two pauses in which the GPU is idle for more than --pause ms. The script selects the last period that is at
+least half as long as the longest period. It prints one line per kernel and grid, the most expensive first. The columns
+are: total ms; number of launches; us per launch in which no earlier kernel was still running; us per launch. Then it
+prints the idle times of the GPU, grouped by the preceding and the following kernel. --around KERNEL prints a sequence
+of kernels from the middle of the period with start and duration in us, from a kernel whose name contains KERNEL to the
+next such kernel.
 
 In contrast to ncu, which flushes the caches and serializes kernels, the program runs almost as usual (lazy serve loses
 0.5 to 2 % of its speed). Needs a C compiler and CUPTI 13, which PyTorch's package includes.
@@ -34,7 +36,7 @@ class Kernel(NamedTuple):
 
 
 def short(name):
-    """Shortens a mangled or plain kernel name: removes types, namespaces and arguments."""
+    """Removes types, namespaces and arguments from a kernel name, which may be mangled."""
     if name.startswith("_Z"):
         parts, rest = [], re.sub(r"^_ZN?", "", name)
         while m := re.match(r"(\d+)", rest):
@@ -113,7 +115,8 @@ def build(folder):
     source = Path(__file__).with_name("kernel_trace.c")
     command = ["cc", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2", "-fPIC", "-shared"]
     command += [source, "-o", library, f"-I{cuda / 'include'}", f"-L{cuda / 'lib'}", "-l:libcupti.so.13"]
-    # The headers of the package include files of crt/, which the package does not have. The CUDA toolkit and Triton do.
+    # The headers of PyTorch's CUDA package include files in crt/, which the package lacks. The CUDA toolkit and Triton
+    # have these files.
     triton = importlib.util.find_spec("triton")
     others = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include"]
     others += [Path(triton.origin).parent / "backends/nvidia/include"] if triton else []

@@ -1,13 +1,15 @@
-"""Peers of train_peer.py whose mixers learn during inference (TTT, Titans), in the implementations of other authors.
+"""Reference models (peers) of train_peer.py whose mixers learn during inference: TTT and Titans, as implemented by
+other authors.
 
 `ttt-linear`, `ttt-mlp`: ttt.py of test-time-training/ttt-lm-pytorch, in the folder given by `--ttt-lm`. Our program
 loads its models, so the hidden states for equal weights are compared before anything is timed.
-`titans-lmm-equal`: our titans_lmm, built from titans-pytorch 0.5.5 of PyPI, with gates per token (`chunk_size=1`) and
-gradients at the start of every 64 tokens (`batch_size=64`). The hidden states for equal weights are compared before
-anything is timed. The package stores the weights of every token, so the memory of each layer is recomputed in the
-backward pass.
-`titans-lmm`, `titans-mac`: the models that the README of the package shows. They compute a different function with far
-less work: gates per chunk of 64 tokens, and all gradients at the weights before the sequence. No results are compared.
+`titans-lmm-equal`: the same function as our model titans_lmm, built from titans-pytorch 0.5.5 of PyPI. The gates are
+per token (`chunk_size=1`), and the gradients are computed at the weights before each block of 64 tokens
+(`batch_size=64`). The hidden states for equal weights are compared before anything is timed. The package would store
+the memory's weights after every token, so each layer is recomputed in the backward pass.
+`titans-lmm`, `titans-mac`: the models in the README of titans-pytorch. They compute a different function with far less
+work: the gates are per chunk of 64 tokens, and all gradients are computed at the weights before the sequence. Therefore
+their results are not compared.
 """
 
 import importlib.metadata
@@ -55,9 +57,9 @@ def hidden_states_of_ours(a, save, ids):
 
 
 def expect_ours(a, save, hidden_states):
-    """Exits with an error if hidden_states(ids), with ids (1, length), differs from the result of `lazy probe` for the
-    model folder that save(folder) writes."""
-    ids = torch.randint(0, a.vocab, (100,))  # the length is not a multiple of the chunk length
+    """Compares hidden_states(ids), with ids of shape (1, length), with the hidden states that `lazy probe` computes for
+    the model folder that save(folder) writes. Exits with an error if they differ."""
+    ids = torch.randint(0, a.vocab, (100,))  # 100 is not a multiple of the chunk length
     with torch.no_grad():
         theirs = hidden_states(ids[None])
     difference = (hidden_states_of_ours(a, save, ids) - theirs).abs().max().item()
@@ -131,10 +133,10 @@ class Part(nn.Module):
 
 
 class ResidualNorm(nn.Module):
-    """The ResidualNorm of titans-pytorch with our epsilon and without the norm's weight.
+    """The ResidualNorm of titans-pytorch with the epsilon of our model and without the norm's weight.
 
-    In the package the weight is updated during inference as well. In our model it is an ordinary parameter that is
-    initialized to 1, so leaving it out gives the same function.
+    In the package, the weight is also updated during inference. In our model, it is an ordinary parameter with the
+    initial value 1, so leaving it out gives the same function.
     """
 
     def __init__(self, model):
@@ -200,7 +202,7 @@ class TokenMemoryBlock(nn.Module):
         for n, gate in enumerate((package.to_adaptive_step, package.to_momentum, package.to_decay_factor)):
             gate[0] = Part(3 * width + n * heads, 3 * width + (n + 1) * heads)
         package.retrieve_gate, package.combine_heads = None, nn.Identity()
-        package.memory_model.requires_grad_(False)  # memory_model_parameters (one copy per head) is trained instead
+        package.memory_model.requires_grad_(False)  # memory_model_parameters, one copy per head, are trained
         for weight in package.memory_model_parameters:
             weight.data = torch.randn_like(weight) * weight.shape[1] ** -0.5
         self.package = package
@@ -262,8 +264,8 @@ def save_as_ours(a, model, folder):
 
 
 def own_weights(model):
-    """Makes all parameters contiguous. The package initializes its memories as one expanded tensor for all heads, which
-    an optimizer cannot update."""
+    """Makes all parameters contiguous. The package initializes the memories of all heads as one expanded tensor, whose
+    elements share memory, so an optimizer cannot update it."""
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The peer of `lazy bench mixers`: flash-linear-attention's models of equal 340M shapes, forward and backward in bf16.
+"""Measures the training speed of flash-linear-attention's (FLA's) models, for comparison with `lazy bench mixers`. The
+models have the same shapes as our 340M models; forward and backward are in bf16.
 
     python benchmarks/mixers_peer.py [--model NAME ...] [--length N ...] [--tokens 32768] [--ours FILE] [--json FILE]
                                      [--quick-tuning]

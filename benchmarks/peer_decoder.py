@@ -1,9 +1,9 @@
-"""A softmax decoder as a skilled PyTorch user writes it; `lazy bench train` is compared with it.
+"""A fast softmax decoder in plain PyTorch, with which the speed of `lazy bench train` is compared.
 
 The model has the architecture of Llama: RMSNorm, RoPE, causal attention, SwiGLU. Queries, keys and values are computed
-by one fused projection, and so are the gate and up projections of SwiGLU. SDPA prefers cuDNN. torch.compile fuses
-norms, RoPE and SwiGLU. The language-model head and the loss process the rows in chunks and compute the gradients of
-each chunk in the forward pass, so that the logits are not stored.
+by one fused projection, and so are the gate and up projections of SwiGLU. SDPA uses cuDNN if possible. torch.compile
+fuses norms, RoPE and SwiGLU. The language-model head and the loss process the tokens in chunks and compute the
+gradients of each chunk in the forward pass, so that the logits of all tokens are never stored.
 """
 
 import torch
@@ -79,7 +79,8 @@ def chunk_loss(hidden, weight, targets, scale):
 
 
 class HeadLoss(torch.autograd.Function):
-    """Mean cross-entropy of hidden [rows, width] @ weight.T [width, vocab] against targets [rows]."""
+    """Computes the mean cross-entropy of the logits hidden [rows, width] @ weight.T [width, vocab] with respect to the
+    targets [rows]."""
 
     @staticmethod
     def forward(ctx, hidden, weight, targets, chunk, one_chunk):

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Speed of our tensor-core recurrence kernels compared with flash-linear-attention's Triton kernels, in bf16.
+"""Compares the speed of our tensor-core kernels for linear recurrences with the Triton kernels of
+flash-linear-attention (FLA), in bf16.
 
     python benchmarks/recurrence_gpu.py build/liblazy_ops.so [--shape 8x4096 ...] [--kernels] [--json FILE]
                                                              [--quick-tuning]
 
-The forward alone and forward with backward are timed. Heads and widths are taken from the 340M models. If FLA is
-installed, results and gradients are compared before they are timed. --kernels lists the time of each of our kernels.
-Prints medians over rounds that run every variant in turn, measured with CUDA events.
+The script times the forward pass alone, and the forward and backward pass together. Numbers of heads and widths are
+taken from the 340M models. If FLA is installed, results and gradients are compared before they are timed. --kernels
+lists the time of each of our kernels. Every round runs all variants in turn; the script prints medians over the rounds,
+measured with CUDA events.
 """
 
 import argparse

@@ -6,20 +6,21 @@
 
 The model is a folder of transformers with softmax attention. Every variant continues its training on the same tokens
 with the recipe of `lazy uptrain`: sequences of 2048, AdamW, warm-up and cosine decay, bf16 with fp32 weights. The
-variants have no distance bias. Before the first step, all variants compute the given model's function, except that the
-null key has the small weight of a key with the score 0.
+variants have no distance bias. Before the first step, all variants compute the same function as the given model, except
+in the variants with a null key (a learned additional key), which then has the small weight of a key with the score 0.
 
     softmax       the given model
     lazy          weights ReLU(p_ij + tau / i) with p the softmax, tau learned and shifted from 0 to -1
     constant      weights ReLU(p_ij + c), c learned and shifted from 0 to -0.02
-    null          as lazy, and the softmax has one more key with a learned logit per head and the value zero. The logit
-                  starts at 0 and is trained with 300 times the rate, so that it can rise by about 10
-    softmax-null  softmax with that key (softmax_sink)
-    gate          as lazy, and every head's output is multiplied by 2 sigmoid(w_h . x), w = 0 at first
+    null          like lazy, and the softmax has a null key: an additional key with a learned logit per head and a zero
+                  value vector. The logit starts at 0. Its learning rate is 300 times larger, so that it can rise by
+                  about 10
+    softmax-null  softmax with the null key (the normalizer softmax_sink)
+    gate          like lazy, and the output of every head is multiplied by 2 sigmoid(w_h . x), initially with w_h = 0
 
-For each variant it prints the held-out loss, the mean weight on the first key of the text, the weight on the null key,
-and the share of alive pairs. The weights are computed explicitly, by the definition, on `--samples` held-out sequences.
-A difference between single trainings is not a finding.
+For each variant, the script prints the held-out loss, the mean weight on the first key of the text, the weight on the
+null key, and the share of query-key pairs with a nonzero weight. These weights are computed by their definition on
+`--samples` held-out sequences. There is one training per variant, so small differences may be due to chance.
 """
 
 import argparse
@@ -43,7 +44,7 @@ from lazy_lab.plan import shard_ids  # noqa: E402
 
 SHIFTS = {"lazy": -1.0, "null": -1.0, "gate": -1.0, "constant": -0.02}
 NULL_RATE = 300  # learning rate of the null logit as a multiple of --lr
-PADDED = 128  # head size of queries and keys with the null key's dimension
+PADDED = 128  # head size of queries and keys after the additional dimension for the null key and padding
 
 
 class HeadParameters(nn.Module):
@@ -87,7 +88,8 @@ class HeadParameters(nn.Module):
 
     @torch.no_grad()
     def weights(self, q_LHD, k_LGD, scale):
-        """Returns the weights (heads, queries, null key + keys) by the definition; the null column may be zero."""
+        """Returns the attention weights (heads, queries, 1 + keys), computed by their definition. The first column is
+        the weight on the null key; it is zero for variants without a null key."""
         length, heads = q_LHD.shape[:2]
         k_LHD = k_LGD.repeat_interleave(heads // k_LGD.shape[1], 1)
         s = torch.einsum("lhd,khd->hlk", q_LHD.float(), k_LHD.float()) * scale
@@ -105,7 +107,8 @@ class HeadParameters(nn.Module):
 
 
 def attend(module, query, key, value, mask, scaling=None, **_):
-    """An attention function of transformers: tensors (batch, heads, length, head_dim), result (batch, length, ...)."""
+    """Attention function for transformers' AttentionInterface. The inputs are (batch, heads, length, head_dim); the
+    result is (batch, length, heads, head_dim)."""
     extra = module.extra
     q, k, v = (t.transpose(1, 2) for t in (query, key, value))
     if extra.statistics is not None:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The peer of `lazy bench sinks`: sink statistics from the T x T matrices of transformers (output_attentions).
+"""Measures time and memory of attention sink statistics that are computed from the T x T attention matrices of
+transformers (output_attentions), for comparison with `lazy bench sinks`.
 
     python benchmarks/sinks_peer.py --layers 24 --width 1024 --heads 16 [--longest 32768] [--json FILE]
 
@@ -115,7 +116,7 @@ def check(length):
 check(min(a.shortest, 512))
 parameters = (
     sum(t.numel() for t in model.parameters()) + a.vocab * a.width
-)  # with a head, as `lazy bench sinks` counts an untied model
+)  # including a language-model head, which `lazy bench sinks` counts too
 machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
 print(f"transformers Llama, {parameters / 1e6:.1f}M parameters with its head, {a.dtype} on {machine}\n")
 print("| tokens | attention matrices against plain forward | ratio | peak memory |\n|---|---|---|---|")

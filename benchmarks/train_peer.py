@@ -4,11 +4,13 @@
     python benchmarks/train_peer.py --layers 24 --width 1024 --batch 8 --length 4096 \\
         --ours build/lazy --config transformer-340m --config lazy-340m
 
-The peers are `decoder` (peer_decoder.py, a decoder as a skilled user writes it), `transformers` (a Hugging Face Llama
-with SDPA), both with torch.compile and fused AdamW, and models whose mixers learn during inference (learner_peers.py).
+The peers are `decoder` (peer_decoder.py, a fast decoder in plain PyTorch), `transformers` (a Hugging Face Llama with
+SDPA), and models whose mixers learn during inference (learner_peers.py). `decoder` and `transformers` run with
+torch.compile and fused AdamW.
 The weights and the optimizer's moments are stored in `fp32` (and computed in bf16 by autocast, as in our models) or in
-`bf16`. Each model runs in a separate process, so that memory is measured separately. Tokens/s are for whole steps. The
-model FLOPs per token are 6 (N - embedding) + 6 L T d, as in `lazy bench train`.
+`bf16`. Each model runs in a separate process, so that memory is measured separately. Tokens/s are for whole training
+steps. The model FLOPs per token are 6 (N - E) + 6 L T d, as in `lazy bench train`, where N is the number of parameters,
+E the number of embedding parameters, L the number of layers, T the sequence length and d the width.
 """
 
 import argparse
@@ -48,7 +50,7 @@ def options():
     p.add_argument("--ours", help="path of the program `lazy`, to measure our models too")
     p.add_argument("--config", action="append", default=[], help="model configuration for --ours (may be repeated)")
     p.add_argument("--json", help="write the results to this file")
-    p.add_argument("--one", help=argparse.SUPPRESS)  # child process: measure one peer, write its row here
+    p.add_argument("--one", help=argparse.SUPPRESS)  # for child processes: measure one peer, write its row to this file
     a = p.parse_args()
     a.inner = a.inner or (a.width * 8 // 3 + 255) // 256 * 256
     if a.config and not a.ours:

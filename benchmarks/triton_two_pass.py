@@ -75,8 +75,8 @@ def _forward(
 
 
 def attention(q, k, v, bias, tau):
-    """Computes attention. tau: (heads), negative, fp32. bias: (heads, window), fp32, or None. Returns a tensor of the
-    shape and type of q."""
+    """Computes Elastic-Softmax attention. tau: (heads), negative, fp32. bias: (heads, window), fp32, or None. Returns a
+    tensor of the shape and type of q."""
     batch, length, heads, dim = q.shape
     assert length % 128 == 0 and all(x.is_contiguous() for x in (q, k, v))
     out = torch.empty_like(q)

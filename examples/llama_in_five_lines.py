@@ -7,7 +7,7 @@ Without an argument it builds a small Llama with random weights and downloads no
 
 import sys
 
-import lazy_attention.hf  # 1: registers attn_implementation="lazy"
+import lazy_attention.hf  # line 1: registers attn_implementation="lazy"
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
@@ -34,16 +34,16 @@ def main() -> None:
     with torch.no_grad():
         before = model(ids).logits
 
-        model.set_attn_implementation("lazy")  # 2: the softmax attention is now computed by lazy::attention
+        model.set_attn_implementation("lazy")  # line 2: lazy::attention now computes the softmax attention
         print(f"softmax through lazy: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
-        # 3: Elastic-Softmax and a distance bias. With tau = 0 and a bias of zeros, Elastic-Softmax is softmax.
-        # Pretrained weights start with these values; docs/guides/python.md shows how to move tau to -1 in small steps
-        # during training. Random weights start with tau = -1, as in the paper, because no trained function can be lost.
+        # Line 3: Elastic-Softmax and a distance bias. With tau = 0 and a bias of zeros, Elastic-Softmax is equal to
+        # softmax, so pretrained weights start with these values. docs/guides/python.md shows how to move tau to -1 in
+        # small steps during training. Random weights start with tau = -1, as in the paper.
         lazy_attention.hf.make_lazy(model, distance_bias_window=32, tau=0.0 if pretrained else -1.0)
         print(f"Lazy Attention: logits differ by {(model(ids).logits - before).abs().max():.1e}")
 
-    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)  # 4, 5: the usual training loop
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-3)  # lines 4 and 5: the usual training loop
     for step in range(5):
         loss = model(ids, labels=ids).loss
         optimizer.zero_grad()

@@ -1,10 +1,9 @@
 """Trains a small language model with Lazy Attention and the same model with softmax, using only PyTorch.
 
 The task is associative recall. A text consists of a question for the value of a key ("b?"), the answer ("b7"), the next
-question, and so on. If the same key occurred earlier in the text, the model can answer the question. To do so,
-attention must find one earlier token. The printed statistics show how the attention weight is distributed over the
-other tokens. Usage, in the source tree after `make python`: PYTHONPATH=python .venv/bin/python examples/train_tiny.py
-[--steps N]
+question, and so on. If the same key occurred earlier in the text, the model can answer the question. To do so, its
+attention must find the earlier answer. The printed statistics show how much attention weight other tokens get. Usage,
+in the source tree after `make python`: PYTHONPATH=python .venv/bin/python examples/train_tiny.py [--steps N]
 """
 
 import argparse

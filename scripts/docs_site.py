@@ -1,4 +1,4 @@
-"""MkDocs hooks (see mkdocs.yml) that add the pages that are not files of docs/.
+"""MkDocs hooks (see mkdocs.yml) that add pages to the site that are not files in docs/.
 
 - Pages in the root directory of the repository: README.md becomes the home page, docs/README.md the list of guides.
 - reference/: the output of `lazy COMMAND --help`, and the docstrings of the Python package.
@@ -173,7 +173,7 @@ def on_page_markdown(markdown, page, config, files):
     if source is None:
         return markdown
     if source == "README.md":
-        page.meta["hide"] = ["navigation"]  # it would only list this page
+        page.meta["hide"] = ["navigation"]  # the navigation would only list this page
 
     def change(target):
         found = target_of(source, target)

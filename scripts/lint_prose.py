@@ -7,8 +7,8 @@
     python scripts/lint_prose.py --update            writes prose_findings.json (after findings were fixed)
     python scripts/lint_prose.py --sample 60 --kind comments --seed 1     random texts with their context, for a reader
 
-A text is a comment, a string literal of several words (messages and help), or a paragraph of a Markdown page outside of
-code. The patterns are matched in each text; CONTRIBUTING.md explains how to write.
+A text is a comment, a string literal of several words (messages and help), or a Markdown paragraph outside of code
+blocks. The script searches each text for the patterns in PATTERNS. CONTRIBUTING.md explains how to write.
 """
 
 import argparse

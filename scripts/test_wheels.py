@@ -1,8 +1,8 @@
 """Installs the wheels of dist/ into fresh environments, one per PyTorch version, and tests them without a compiler.
 
 Usage: test_wheels.py [--torch 2.11,2.13,2.15] [--python INTERPRETER] [--only operator|cli]
-Run by `make test-wheels` with the Python of .deps/wheels, which has uv and packaging. Packages come from uv's cache, so
-that only the first run downloads. Environments are build-wheels/test/torch-VERSION and build-wheels/test/cli.
+`make test-wheels` runs this script with the Python of .deps/wheels, which has uv and packaging. uv caches packages, so
+only the first run downloads them. The environments are build-wheels/test/torch-VERSION and build-wheels/test/cli.
 
 Prints a table and writes it to build-wheels/test/results.json. The exit code is 1 if a test fails, if the metadata of
 the operator wheel excludes one of the PyTorch versions, or if importing lazy_attention takes more than 0.3 s in
@@ -162,8 +162,8 @@ def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> R
     if lazy:
         variables["LAZY_BINARY"] = str(lazy)
     run_pytest(environment, variables, row, str(ROOT / "tests" / "python"))
-    # PyTorch's inductor needs a C++ compiler. If there is one, run the tests that use inductor again with the full
-    # PATH.
+    # PyTorch's inductor needs a C++ compiler. If this machine has one, run the tests that use inductor again with the
+    # full PATH.
     if shutil.which("g++"):
         run_pytest(
             environment,
@@ -176,7 +176,8 @@ def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> R
     return row
 
 
-# Commands of a complete workflow, from the corpus to the report. {docs} is a folder of text. Each line is one test.
+# Commands of a complete workflow, from the corpus to the report. Each line is one test. {docs} is replaced by the path
+# of a folder with text files.
 JOURNEY = """
 lazy --version
 lazy help
@@ -300,7 +301,7 @@ def main() -> None:
     a = parser.parse_args()
     WORK.mkdir(parents=True, exist_ok=True)
     rows, lazy = [], None
-    if a.only == "operator":  # use `lazy` of an earlier run, if there is one
+    if a.only == "operator":  # use the program `lazy` of an earlier run, if it exists
         lazy = next(WORK.glob("cli/bin/lazy"), None)
     else:
         row, lazy = test_cli(Wheel("lazy_attention_cli"), a.python)

@@ -41,15 +41,15 @@ ARCHITECTURES = {
     "gemma2": ("gemma2", "Gemma2ForCausalLM"),
     "gemma3": ("gemma3_text", "Gemma3ForCausalLM"),
 }
-# Tensor names in GGUF files of Gemma that differ from TENSORS or are additional.
+# Tensor names in GGUF files of Gemma: names that differ from TENSORS, and names of additional tensors.
 GEMMA_TENSORS = {
     "blk.{}.post_attention_norm.weight": "model.layers.{}.post_attention_layernorm.weight",
     "blk.{}.ffn_norm.weight": "model.layers.{}.pre_feedforward_layernorm.weight",
     "blk.{}.post_ffw_norm.weight": "model.layers.{}.post_feedforward_layernorm.weight",
 }
-# Two properties of Gemma that GGUF files do not store: (n, layers). Every n-th layer has full attention, and all other
-# layers have a sliding window. `layers` is the number of layers of the 27B model, which scales its scores with
-# hidden_size / num_attention_heads instead of the head size.
+# Architecture -> (n, layers), two properties of Gemma that GGUF files do not store. Every n-th layer has full
+# attention, and all other layers have a sliding window. `layers` is the number of layers of the 27B model. A model with
+# this number of layers scales its scores with hidden_size / num_attention_heads instead of the head size.
 GEMMA_LAYERS = {"gemma2": (2, 46), "gemma3": (6, 62)}
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -156,7 +156,8 @@ def gemma_fields(of, need, architecture, config):
 
 
 def merges_of(pieces, scores, types):
-    """Returns SentencePiece's merges: all ways to form a piece from two other pieces, highest score first.
+    """Returns the BPE merges of a SentencePiece vocabulary: all ways to form a piece from two other pieces, ordered by
+    descending score.
 
     SentencePiece extracts user-defined pieces from a text before all other pieces, independently of their scores.
     """
@@ -295,8 +296,8 @@ def layer_name(name):
 
 
 def checked_reader(gguf, numpy):
-    """Returns a subclass of gguf.GGUFReader that refuses files that end too early. The package would read a shorter
-    array and report an error about its shape."""
+    """Returns a subclass of gguf.GGUFReader that rejects incomplete files with a clear message. The package itself
+    would read a shorter array and report an error about its shape."""
 
     class CheckedReader(gguf.GGUFReader):
         def _get(self, offset, dtype, count=1, *arguments, **named):
@@ -394,16 +395,17 @@ def main():
                 values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(numpy.float32)
                 values = values.reshape(header[name]["shape"])
                 if config["model_type"] == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
-                    # RoPE: llama.cpp rotates adjacent pairs of rows, transformers rotates the two halves of a head.
+                    # llama.cpp applies RoPE to adjacent pairs of rows of a head, transformers to pairs that consist of
+                    # a row of the first half and a row of the second half. Therefore the rows are reordered.
                     heads = config["num_attention_heads" if name.endswith("q_proj.weight") else "num_key_value_heads"]
                     pairs = values.reshape(heads, values.shape[0] // heads // 2, 2, values.shape[1])
                     values = pairs.swapaxes(1, 2).reshape(values.shape)
                 if gemma and name.endswith("norm.weight"):
-                    values = values - 1  # Gemma's norms: llama.cpp stores the factor, transformers the factor - 1
+                    values = values - 1  # Gemma: llama.cpp stores weight + 1, transformers stores weight
                 if not numpy.isfinite(values).all():
                     raise ValueError("has values that are not finite")
                 data = numpy.ascontiguousarray(values)
-                if size == 2:  # round to nearest, ties to even
+                if size == 2:  # convert to bf16: round to nearest, ties to even
                     bits = data.view(numpy.uint32)
                     data = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16)
                 file.write(data.tobytes())

@@ -1,6 +1,6 @@
 """Writes the tensors of PyTorch checkpoint files as safetensors files, with the packages torch and safetensors.
 
-The script reads the files with torch.load(weights_only=True): their pickles can call only functions that rebuild
+The script reads the files with torch.load(weights_only=True), so that a file can only call functions that rebuild
 tensors. The first line of standard input is {"files": [[checkpoint file, names of its tensors or null for all], ...]},
 which the script answers with {"ready": true}. It answers the line {"open": true} with {"tensors": sorted names of all
 tensors}. For each further line {"write": name of a tensor, "to": file}, it writes a safetensors file that has only this

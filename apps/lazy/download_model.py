@@ -22,7 +22,7 @@ def end_with_the_program():
 
 
 def problem(error, name, hub):
-    """Returns a message of one line, and whether the Hub could not be reached."""
+    """Converts an exception to a pair: a one-line message, and whether the Hub could not be reached."""
     errors = hub.errors
     if isinstance(error, errors.GatedRepoError):
         return "accept the terms on the page of the model, and provide a token with HF_TOKEN or `hf auth login`", False

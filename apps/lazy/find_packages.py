@@ -1,7 +1,7 @@
 """Reports which Python packages can be imported (`lazy doctor`).
 
 The first line of standard input is {"packages": [names]}. The script answers {"ready": true, "missing": [names that
-cannot be imported], "install": start of the shell command that installs packages, to which their names are appended}.
+cannot be imported], "install": shell command that installs packages, without their names; the caller appends them}.
 """
 
 import contextlib

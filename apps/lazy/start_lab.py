@@ -1,7 +1,8 @@
 """Starts a command of the package lazy_lab, such as `lazy uptrain`, with its arguments as one JSON object.
 
-"package_folders" are the folders of the program's installation or source tree that may contain the package. They are
-used if the interpreter does not have the package. "module" is the module of a command that has another name.
+The key "package_folders" lists folders of the program's installation or source tree that may contain lazy_lab. They are
+used if the interpreter does not have the package. The key "module" names the Python module if it differs from the name
+of the command.
 """
 
 import importlib

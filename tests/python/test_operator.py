@@ -346,8 +346,8 @@ def test_version_matches_the_project():
     assert re.search(r"project\(lazy VERSION ([0-9.]+)", project)[1] == lazy_attention.__version__
 
 
-# Regression test: oneDNN's matrix product runs on a stack that it allocates in the heap. Signal handlers that ran on
-# this stack exceeded it and overwrote other objects (src/ops/signal_stack.h).
+# Regression test: oneDNN computed some matrix products with the stack pointer in the middle of the heap. Signal
+# handlers that ran at this time overwrote other objects (src/ops/signal_stack.h).
 @pytest.mark.slow
 def test_signals_during_linear_cross_entropy_do_not_corrupt_the_heap():
     script = """

@@ -54,7 +54,7 @@ def test_decoder_matches_a_hugging_face_llama(monkeypatch):
                 weight.copy_(torch.randn_like(weight) / 4 + (weight.dim() == 1))
             ours.copy_(torch.cat(theirs))
     ids, targets = torch.randint(0, SHAPE["vocab"], (2, 3, 40)).unbind(0)
-    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # the last chunk has 20 of 120 rows
+    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # the last chunk is shorter
     expected = llama(input_ids=ids, labels=ids, shift_labels=targets).loss
     (3 * loss).backward()
     (3 * expected).backward()

@@ -24,7 +24,7 @@ def main():
     first = json.loads(lines.readline())
     try:
         tokenizer = tokenizers.Tokenizer.from_str(first["tokenizer"])
-    except Exception as error:  # the package raises the Exception class itself
+    except Exception as error:  # the package raises plain Exception objects
         answer(error=f"`tokenizers` {tokenizers.__version__} cannot load the file: {error}")
         return
     tokenizer.no_truncation()

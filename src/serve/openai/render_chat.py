@@ -16,8 +16,8 @@ def answer(**fields):
 
 
 def with_argument_objects(messages):
-    """Replaces the arguments of tool calls, which are a JSON text in OpenAI's API, by the object that the text
-    describes."""
+    """Parses the arguments of tool calls: in OpenAI's API they are a JSON text, and many templates expect the parsed
+    object."""
 
     def converted(call):
         try:
@@ -39,7 +39,8 @@ def with_empty_contents(messages):
 
 
 def render(template, variables):
-    """Renders the form of the messages that the template supports."""
+    """Renders the template with each form of the messages, and returns the result of the form that fits best. The forms
+    differ in the arguments of tool calls and in empty contents."""
     sent = variables["messages"]
     objects = with_argument_objects(sent)
     failure = None
@@ -52,7 +53,7 @@ def render(template, variables):
             except Exception as error:  # a template may raise any exception
                 failure = failure or error
         if texts:
-            return min(texts, key=lambda text: text.count("None"))  # the first text if the counts are equal
+            return min(texts, key=lambda text: text.count("None"))  # fewest "None"; on ties, the first form
     raise failure
 
 
