@@ -79,8 +79,8 @@ std::vector<at::Tensor> wanted(const Inputs& in, const Variant& variant) {
   return list;
 }
 
-// Attention of the variant computed by ATen operations in fp32 with an n x n matrix. The tolerance of the check depends
-// on the error of this result.
+// Computes the attention of the variant in fp32 by ATen operations, with an n x n matrix. The check accepts an error of
+// our kernels that is at most twice the error of this result.
 at::Tensor plain(const Inputs& in, const Variant& variant) {
   const at::Tensor q = in.q.transpose(1, 2).to(at::kFloat), k = in.k.transpose(1, 2).to(at::kFloat);
   const int64_t n = q.size(2);
@@ -217,7 +217,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       const double peak = peak_mib(in, variants.back());
       const Alive alive = alive_shares(in);
       const double flops = 2.0 * static_cast<double>(o.batch * o.heads * o.length * o.length * dim);
-      // The peak is 0 if memory is reused that was allocated for an earlier problem size.
+      // The measured increase is 0 if the allocator reuses memory of an earlier problem size. It is not printed then.
       const std::string memory =
           peak < 1 ? ""
                    : fmt::format("   peak memory {:.0f} MiB (a matrix of all attention weights would need {:.0f} MiB)",
@@ -231,7 +231,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
           dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate,
           ratios);
       std::vector<std::string> names;
-      // Two functions per implementation: the forward pass; forward and backward pass.
+      // Each implementation has two functions: the forward pass, and the forward and backward pass.
       std::vector<std::function<void()>> works;
       auto add = [&](const std::string& name, const std::function<at::Tensor()>& forward,
                      const std::vector<at::Tensor>& inputs) {

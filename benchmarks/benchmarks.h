@@ -1,5 +1,6 @@
-// The benchmarks of `lazy bench`: options and entry points. Each benchmark checks its results before timing, also times
-// a reference implementation (the peer), prints a table to stdout and returns the same figures as JSON.
+// The benchmarks of `lazy bench`: options and entry points. Each benchmark checks its results, measures its own time
+// and the time of a reference implementation (the peer), prints a table to stdout, and returns the same figures as
+// JSON.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -20,7 +21,7 @@ struct AttentionBenchmark {
   std::vector<int64_t> head_dims = {64, 128};
   std::vector<std::string> dtypes = {"fp32", "bf16"};
   int64_t bias_window = 512;
-  double score_scale = 1;  // standard deviation of the scores: larger means fewer alive pairs
+  double score_scale = 1;  // standard deviation of the scores; the larger it is, the fewer pairs have a nonzero weight
   int repeats = 9;         // number of runs; the median is reported
 };
 
@@ -28,16 +29,16 @@ struct AttentionBenchmark {
 // and prints a table to stdout. Returns the same figures.
 nlohmann::json run_attention(const AttentionBenchmark& options);
 
-// Speed of lazy::decode compared with PyTorch's scaled_dot_product_attention (softmax): one new token per sequence with
-// a long cache, on the CPU with the same number of threads, or on a GPU compared with cuDNN and FlashAttention-2.
+// Speed of lazy::decode compared with PyTorch's scaled_dot_product_attention (softmax), for one new token per sequence
+// and a long cache. On the CPU, both use the same number of threads. On a GPU, PyTorch uses cuDNN and FlashAttention-2.
 struct DecodeBenchmark {
   std::string device = "cpu";  // "cpu" or "cuda"
   int64_t batch = 1, keys = 32768, heads = 8, kv_heads = 8;
   std::vector<int64_t> head_dims = {64, 128};
   std::vector<std::string> dtypes = {"fp32", "bf16"};
   int64_t bias_window = 512;
-  // Standard deviation of the scores. A key is alive if its score exceeds the logarithm of the mean exponential score,
-  // which is score_scale^2 / 2. With 1.35, a quarter of the keys are alive.
+  // Standard deviation of the scores. With tau = -1, a key has a nonzero weight if its score exceeds the logarithm of
+  // the mean of exp(score) over all keys, which is score_scale^2 / 2. With 1.35, this holds for a quarter of the keys.
   double score_scale = 1.35;
   int repeats = 15;  // number of runs; the median is reported
 };
@@ -45,12 +46,12 @@ struct DecodeBenchmark {
 // Checks every variant against the float64 definition on a short cache (RunError when one is wrong), then times it and
 // prints a table to stdout. Returns the same figures.
 nlohmann::json run_decode(const DecodeBenchmark& options);
-// run_decode for device "cuda". Loads the CUDA operators (std::runtime_error if they cannot be loaded). Suitable
-// options for a large GPU: batch 16, 16 heads, 16 or 4 kv_heads, bf16.
+// The part of run_decode for device "cuda". Loads the CUDA operators; throws std::runtime_error if they cannot be
+// loaded. Suitable options for a large GPU: batch 16, 16 heads, 16 or 4 kv_heads, bf16.
 nlohmann::json run_decode_cuda(const DecodeBenchmark& options);
 
-// Speed of the fused operators (RMSNorm, SwiGLU, RoPE, forward and backward) compared with a plain copy in the same
-// process, because they are bound by memory bandwidth.
+// Speed of the fused operators RMSNorm, SwiGLU and RoPE, forward and backward. They are bound by memory bandwidth, so
+// their GB/s are compared with a plain copy in the same process.
 struct FusedBenchmark {
   std::string device = "cpu";  // "cpu" or "cuda"
   int64_t rows = 0;            // tokens; 0: 32768 on a GPU, 4096 on the CPU
@@ -72,7 +73,7 @@ struct MixersBenchmark {
   std::vector<std::string> models;  // "retnet", ...: configs/models/NAME-340m.toml; empty: all
   std::vector<int64_t> lengths;     // tokens per sequence; empty: 1024 on a CPU, 1024 to 65536 on a GPU
   int64_t layers = 0;               // 0: 2 on a CPU, the number of layers of the model on a GPU
-  int64_t tokens = 0;               // per training step, at least one sequence; 0: 2048 on a CPU, 32768 on a GPU
+  int64_t tokens = 0;               // tokens per training step, at least one sequence; 0: 2048 on a CPU, 32768 on a GPU
   int64_t steps = 3;                // training steps, and rounds of 16 generated tokens; the median is reported
   std::function<void(const nlohmann::json&)> after_model;  // receives the results so far
 };
@@ -99,9 +100,9 @@ struct TrainBenchmark {
   bool profile = false;                     // measure kernel times: the ten slowest are printed, all are returned
 };
 
-// Prints a table and returns the same figures on the first rank: tokens_per_second, mfu, peak_memory_bytes,
-// milliseconds of each part of a step; returns null on other ranks. Only exposed communication is reported: the time
-// that the device waits after the backward pass.
+// Prints a table and returns the same figures on the first rank: tokens_per_second, mfu, peak_memory_bytes, and the
+// milliseconds of each part of a step. Returns null on other ranks. Communication that overlaps with computation is not
+// reported, only the time that the device waits for communication after the backward pass.
 nlohmann::json run_train(const TrainBenchmark& options);
 // Returns the figures without printing a table.
 nlohmann::json measure_train(const TrainBenchmark& options);

@@ -77,8 +77,8 @@ std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
   return list;
 }
 
-// Returns two fractions of the keys: those alive in one query head, and those alive in at least one head of a group. A
-// kernel must read the rows of V for the second fraction.
+// Returns two fractions of the keys: the keys with a nonzero weight in one query head, and the keys with a nonzero
+// weight in at least one query head of a group. A kernel must read the rows of V of the second fraction.
 std::pair<double, double> alive_shares(const DecodeInputs& all) {
   const DecodeInputs in = all.sequence(0);
   const int64_t kv_heads = in.k.size(2), group = in.q.size(2) / kv_heads, n = in.k.size(1), dim = in.q.size(3);
@@ -124,7 +124,7 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
     for (const int64_t dim : o.head_dims) {
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCUDA);
       const auto [alive, needed] = alive_shares(in);
-      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K; V has as many
+      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K (V: the same)
       fmt::print(
           "\n{} head size {}   keys with nonzero weight: {:.0f} % per query head, {:.0f} % for at least one query head "
           "of a group\n",

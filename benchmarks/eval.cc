@@ -35,8 +35,8 @@ std::vector<eval::Window> questions(const EvalBenchmark& o) {
   return windows;
 }
 
-// The plain method: rows are sorted by descending length and padded to the longest row of their batch, and log-softmax
-// is applied to the logits of all positions. Returns the log-likelihood of each window.
+// Scores the windows by the plain method: rows are sorted by descending length and padded to the longest row of their
+// batch, and log-softmax is applied to the logits of all positions. Returns the log-likelihood of each window.
 std::vector<double> plain(LanguageModel& model, const std::vector<eval::Window>& windows, int64_t batch) {
   const at::NoGradGuard guard;
   std::vector<size_t> order(windows.size());
@@ -84,8 +84,8 @@ nlohmann::json run_eval(const EvalBenchmark& options) {
   const auto found = eval::score(model, windows, {0, ""});
   double worst = 0;
   for (size_t i = 0; i < windows.size(); ++i) worst = std::max(worst, std::abs(found[i].log_likelihood - expected[i]));
-  // A log-likelihood is a sum of about `choice` terms of magnitude ln(vocabulary). The factors are upper bounds of the
-  // relative rounding error in bf16 and fp32, with a large margin.
+  // A log-likelihood is a sum of about `choice` terms of magnitude ln(vocabulary). The factors 8e-3 and 1e-5 are
+  // generous upper bounds of the relative rounding errors in bf16 and fp32.
   const double bound = (o.dtype == "bf16" ? 8e-3 : 1e-5) * static_cast<double>(o.choice) *
                        std::log(static_cast<double>(o.model.vocab_size));
   if (!(worst < bound)) fail_run("bench", "log-likelihoods differ by {:.2e}, more than {:.2e}", worst, bound);

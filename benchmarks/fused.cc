@@ -133,7 +133,8 @@ void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& option
   check(
       "rms_norm", type, {in.x, in.weight}, [](const Tensors& t) { return ops::rms_norm(t[0], t[1], kEps); },
       [](const Tensors& t) { return plain_norm(t[0], t[1]); });
-  // Multiples of 1/32, whose sum is exact in every type, so that both implementations normalize the same values.
+  // Multiples of 1/32. The sum of two such values is exact in every type, so both implementations normalize equal
+  // values.
   const auto thirty_seconds = [&] { return at::randint(-64, 64, in.x.sizes(), options).div(32); };
   check(
       "add_rms_norm", type, {thirty_seconds(), thirty_seconds(), in.weight},
@@ -153,8 +154,8 @@ void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& option
       [](const Tensors& t) { return plain_rope(queries(t[0])); });
 }
 
-// Returns a function that runs `work` on the next set of inputs at each call. The results of a set are kept until the
-// set is used again, so that neither inputs nor outputs are in the cache.
+// Returns a function that runs `work` on the next one of several sets of inputs at each call. The results for a set are
+// kept until the set is used again. Therefore neither inputs nor outputs of a call are in the processor's cache.
 std::function<void()> in_turn(const Work& work, const std::shared_ptr<const std::vector<FusedInputs>>& sets) {
   auto results = std::make_shared<std::vector<Tensors>>(sets->size());
   return [=, n = size_t{0}]() mutable {

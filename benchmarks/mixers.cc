@@ -33,7 +33,7 @@ std::map<std::string, std::string> shipped_models() {
   std::map<std::string, std::string> models;
   for (const auto& [path, text] : repro::embedded_configs()) {
     const std::string name(path);
-    const bool extends = text.find("\nextends") != text.npos;  // the softmax model with another normalizer
+    const bool extends = text.find("\nextends") != text.npos;  // extends the softmax model
     if (name.starts_with("models/") && name.ends_with("-340m.toml") && !extends)
       models[name.substr(7, name.size() - 17)] = text;
   }
@@ -59,7 +59,8 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   return sum;
 }
 
-// Bytes of the state for a sequence of the cache's length. Unused capacity of the key and value tensors is not counted.
+// Returns the bytes of the KV cache or recurrent state after the tokens that `cache` contains. Unused capacity of the
+// key and value tensors is not counted.
 int64_t state_bytes(const KVCache& cache) {
   int64_t sum = 0;
   for (const auto* tensors : {&cache.keys, &cache.values}) {

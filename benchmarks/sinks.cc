@@ -93,7 +93,7 @@ nlohmann::json run_sinks(const SinksBenchmark& options) {
   check(model, windows, std::min(o.checked, o.length));
 
   const at::Tensor text = random_text(model, o.length);
-  const auto plain = [&] { model.forward(text).hidden.select(1, 0).sum().item<double>(); };  // waits for the device
+  const auto plain = [&] { model.forward(text).hidden.select(1, 0).sum().item<double>(); };  // item() waits for the GPU
   sinks::Measures measures;
   const auto measured = [&] {
     ForwardOptions how;

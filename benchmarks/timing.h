@@ -1,4 +1,4 @@
-// Timing and checking of benchmark results: medians of repeated runs on CPU and GPU, agreement with a reference.
+// Functions that measure the median time of repeated runs on CPU and GPU, and that check results against a reference.
 #pragma once
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
@@ -15,8 +15,8 @@ namespace lazy::benchmarks {
 
 using Works = std::vector<std::function<void()>>;
 
-// Returns the median of measure(work) for each work. After one warm-up round, every round runs each work once, so that
-// a temporary slowdown affects all of them and no work finds its data in the cache.
+// Returns the median of measure(work) for each function in `works`. After one warm-up round, every round runs each
+// function once, so that a temporary slowdown affects all functions, and no function finds its data in the cache.
 template <typename Measure>
 std::vector<double> medians(int rounds, const Works& works, const Measure& measure) {
   std::vector<std::vector<double>> times(works.size());
@@ -34,7 +34,7 @@ std::vector<double> medians(int rounds, const Works& works, const Measure& measu
   return medians;
 }
 
-// Median wall-clock times in milliseconds.
+// Returns the median wall-clock time of each function in milliseconds.
 inline std::vector<double> medians_ms(int rounds, const Works& works) {
   return medians(rounds, works, [](const auto& work) {
     const auto begin = std::chrono::steady_clock::now();
@@ -43,10 +43,10 @@ inline std::vector<double> medians_ms(int rounds, const Works& works) {
   });
 }
 
-// Median GPU times in milliseconds per call, measured with CUDA events. The events use PyTorch's virtual device
-// interface, because its CUDA libraries are not linked; they are loaded before the first CUDA tensor is created. Each
-// measurement enqueues one call that is not timed, which keeps the GPU busy while the host enqueues the `calls` timed
-// calls.
+// Returns the median GPU time of each function in milliseconds per call, measured with CUDA events. PyTorch's CUDA
+// libraries are not linked but loaded before the first CUDA tensor is created, so the events are created through
+// PyTorch's virtual device interface. Each measurement first enqueues one call that is not timed. It keeps the GPU busy
+// while the host enqueues the `calls` timed calls.
 inline std::vector<double> device_medians_ms(int rounds, int calls, const Works& works) {
   const c10::impl::VirtualGuardImpl gpu(c10::DeviceType::CUDA);
   const c10::Stream stream = gpu.getStream(gpu.getDevice());
@@ -66,8 +66,8 @@ inline double relative_error(const at::Tensor& x, const at::Tensor& truth) {
   return ((x.to(truth.device(), at::kDouble) - truth).norm() / truth.norm()).item<double>();
 }
 
-// Throws RunError naming `what` unless the result is at most twice as far from the float64 truth as a plain computation
-// in fp32, plus one rounding of `type`.
+// Checks the result `found`. Its error relative to the float64 result `truth` must be at most twice the error of the
+// plain fp32 computation `plain`, plus one rounding of `type`. Otherwise throws a RunError that names `what`.
 inline void require_agreement(const char* operation, const std::string& what, at::ScalarType type,
                               const at::Tensor& found, const at::Tensor& plain, const at::Tensor& truth) {
   const double error = relative_error(found, truth);

@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Python script that encodes the same lines with the peer. It writes the ids to a file, and prints the name of the peer
-// and the seconds of the fastest pass.
+// Python script that encodes the same lines with the Python package `tokenizers` or `sentencepiece`. It writes the ids
+// to a file, and prints the name of the package and the seconds of the fastest pass.
 constexpr const char* kPeer = R"(
 import sys, time, array
 path, text, out, repeats = sys.argv[1:]

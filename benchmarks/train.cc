@@ -33,7 +33,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Timestamps of a device. On a GPU they are recorded on the stream, not on the host that enqueues the work.
+// Measures times on a device. On a GPU, timestamps are recorded on the stream, not on the host that enqueues the work.
 class DeviceClock {
  public:
   explicit DeviceClock(at::Device device) : device_(device) {}
@@ -60,7 +60,7 @@ class DeviceClock {
 };
 
 struct Parts {
-  double data = 0, forward = 0, backward = 0, communication = 0, optimizer = 0;  // ms
+  double data = 0, forward = 0, backward = 0, communication = 0, optimizer = 0;  // times of the parts of a step in ms
 };
 
 class Training {
@@ -128,7 +128,8 @@ class Training {
     return loss.item<double>();
   }
   at::Device device() const { return device_; }
-  // Total seconds waited for other ranks during forward and backward passes, where full sharding gathers the weights.
+  // Returns the total seconds that this rank waited for other ranks during forward and backward passes. Full sharding
+  // gathers the weights there.
   double waited() const { return data_parallel_->seconds_waited(); }
 
  private:

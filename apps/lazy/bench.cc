@@ -1,4 +1,4 @@
-// `lazy bench`: speed compared with a reference implementation in the same process.
+// `lazy bench`: benchmarks that compare the speed of this program with a reference implementation in the same process.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ static void write_json(const nlohmann::json& result, const std::string& path) {
   if (!path.empty()) write_file_atomic(path, result.dump(2) + "\n");
 }
 
-// Options that the attention benchmarks have in common.
+// Adds the options that the attention benchmarks have in common.
 template <typename Benchmark>
 static void add_shapes(CLI::App& command, Settings<Benchmark>& s) {
   Benchmark& b = s.benchmark;
@@ -106,7 +106,7 @@ static void bench_fused(CLI::App& command) {
   command.callback([s] { write_json(benchmarks::run_fused(s->benchmark), s->json); });
 }
 
-// Options that the benchmarks of whole models have in common.
+// The options that the benchmarks of whole models have in common.
 template <typename Benchmark>
 struct ModelSettings : Settings<Benchmark> {
   std::string config;

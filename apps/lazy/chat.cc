@@ -1,5 +1,5 @@
-// `lazy chat`: a conversation with a model in the terminal. If standard input is not a terminal, each line is one
-// message, also a line that would be a command on a terminal.
+// `lazy chat`: a conversation with a model in the terminal. If standard input is not a terminal, every line is a
+// message, including lines that begin with '/', which are commands on a terminal.
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -40,8 +40,8 @@ struct ChatArguments {
   cli::ServingOptions serving;
 };
 
-// On a terminal, SIGINT stops the current answer instead of the program, unlike in core/stop.h. SIGTERM and SIGUSR1 end
-// the program.
+// On a terminal, SIGINT stops the current answer but not the program. The handlers in core/stop.h, which other commands
+// use, would end the program. SIGTERM and SIGUSR1 end the program.
 std::atomic<bool> interrupted = false;
 
 void install_interrupt_handler() {
@@ -56,12 +56,13 @@ bool must_stop() { return interrupted || stop_requested(); }
 // Reads the lines of standard input.
 class InputLines {
  public:
-  // Returns the next line without its newline, or nullopt at the end of the input or once must_stop() is true.
+  // Returns the next line without its newline, or nullopt at the end of the input or if must_stop() returns true.
   std::optional<std::string> next() {
     for (;;) {
       if (const size_t end = buffer_.find('\n'); end != std::string::npos) return take(end, 1);
       if (ended_) return buffer_.empty() ? std::nullopt : std::optional(take(buffer_.size(), 0));
-      // poll() has a timeout of 100 ms, so that a signal that arrives after must_stop() is handled within this time.
+      // poll() has a timeout of 100 ms, so that a signal that arrives after the call of must_stop() is handled within
+      // 100 ms.
       pollfd state{STDIN_FILENO, POLLIN, 0};
       if (must_stop()) return std::nullopt;
       if (::poll(&state, 1, 100) <= 0) continue;
@@ -93,7 +94,7 @@ class Conversation {
     clear();
   }
 
-  // Removes all messages except the system prompt. The next answer uses the first seed again.
+  // Removes all messages except the system prompt. The next answer is sampled with the first seed, as in a new chat.
   void clear() {
     messages_ = Json::array();
     sampling_ = options_.sampling;
@@ -129,8 +130,8 @@ class Conversation {
     messages.push_back({{"role", role}, {"content", content}});
   }
 
-  // Returns the prompt ids for `messages`. The oldest exchanges are removed until enough tokens are left for the
-  // answer: a quarter of the context, or max_tokens if that is less.
+  // Returns the prompt ids for `messages`. Removes the oldest exchanges from `messages` until enough tokens of the
+  // context are left for the answer: a quarter of the context, or max_tokens_ if that is less.
   std::vector<int64_t> fit(Json& messages) const {
     const int64_t context = model_.engine->max_request_tokens(), quarter = std::max<int64_t>(context / 4, 1);
     const int64_t most = context - (max_tokens_ > 0 ? std::min(max_tokens_, quarter) : quarter);
@@ -162,7 +163,7 @@ class Conversation {
   size_t first_exchange_ = 0;  // index in messages_ of the first user message: 1 after a system prompt
 };
 
-// A command that is typed at the prompt. `run` returns false to end the chat.
+// A command that the user types at the prompt. `run` returns false to end the chat.
 struct ChatCommand {
   const char *name, *help;
   bool (*run)(Conversation&);
@@ -202,7 +203,7 @@ bool run_command(const std::string& line, Conversation& conversation) {
 
 void converse(Conversation& conversation, bool terminal) {
   InputLines input;
-  // Counts the interrupts since the last message. The second one ends the chat.
+  // Counts the interrupts (Ctrl-C) since the last message. The second interrupt ends the chat.
   for (int interrupts = 0; interrupts < 2;) {
     if (terminal) cli::print("chat", bold("> ", STDOUT_FILENO));
     const std::optional<std::string> line = input.next();

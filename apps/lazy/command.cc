@@ -70,7 +70,7 @@ std::string shell_word(const std::string& text) {
 
 std::string command_line(const CLI::App& command) {
   std::string line = "lazy " + command.get_name();
-  std::map<const CLI::Option*, size_t> given, written;  // occurrences: in total, and before this one
+  std::map<const CLI::Option*, size_t> given, written;  // number of occurrences in total and so far
   for (const CLI::Option* option : command.parse_order()) ++given[option];
   for (const CLI::Option* option : command.parse_order()) {
     const size_t n = written[option]++;
@@ -80,7 +80,7 @@ std::string command_line(const CLI::App& command) {
       if (n == 0) line += name;
       continue;
     }
-    // Either each occurrence has one value, or the first occurrence is written with all values.
+    // If each occurrence has one value, write this value. Otherwise write all values after the first occurrence.
     std::vector<std::string> values = option->results();
     if (values.size() == given[option]) {
       values = {values[n]};
@@ -116,7 +116,7 @@ CommandDescription describe(CLI::App& command) {
     CommandDescription description = describe(*child);
     if (!child->get_name().empty()) {
       out.subcommands.push_back(std::move(description));
-    } else {  // a group: its options belong to this command
+    } else {  // an option group, whose options belong to this command
       for (OptionDescription& option : description.options) out.options.push_back(std::move(option));
     }
   }

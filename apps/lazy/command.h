@@ -1,5 +1,5 @@
-// What the subcommands add to CLI11: how a subcommand registers itself, checks of options, and the command line as
-// text. A subcommand is one file that ends with
+// Functions for subcommands in addition to CLI11: registration of a subcommand, checks of option values, and the
+// command line as text. Each subcommand is one source file that ends with
 //   LAZY_COMMAND(train, "Train a model from a configuration", [](CLI::App& command) { ... command.callback(...); });
 #pragma once
 #include <CLI/CLI.hpp>
@@ -12,12 +12,13 @@
 
 namespace lazy::cli {
 
-// Checks of numbers: above 0; of 0 or more. CLI11's own checks print the largest double in their messages.
+// Option checks: kPositive accepts numbers above 0, kNonNegative also accepts 0. The corresponding checks of CLI11
+// print the largest double in their error messages.
 extern const CLI::Validator kPositive, kNonNegative;
 
-// The value must be one of `values`.
+// Returns an option check: the value must be one of `values`.
 CLI::Validator one_of(const std::vector<std::string>& values);
-// Values for shell completion; other values are accepted too.
+// Returns an option check that accepts every value. `values` are only suggestions for shell completion.
 CLI::Validator suggestions(const std::vector<std::string>& values);
 
 // Adds an option that may be given several times, with one value each.
@@ -27,12 +28,12 @@ CLI::Option* add_repeated_option(CLI::App& command, const std::string& name, std
   return command.add_option(name, values, help)->expected(1)->take_all()->allow_extra_args(false);
 }
 
-// The information of --help about a command, for shell completion and `lazy help`.
+// The information that --help prints about a command, as data for shell completion and `lazy help`.
 struct OptionDescription {
   std::vector<std::string> names;  // with leading dashes; empty for a positional argument
   std::string help;
   bool takes_value = false;
-  std::vector<std::string> choices;  // values of one_of() and suggestions()
+  std::vector<std::string> choices;  // the values passed to one_of() or suggestions()
 };
 struct CommandDescription {
   std::string name, help;
@@ -61,11 +62,12 @@ std::map<std::string, Subcommand>& subcommands();
 // Adds --download, for commands that call the functions of model_path.h.
 void add_download_option(CLI::App& command, bool& download);
 
-// Quotes one argument for a shell, if the shell would change it.
+// Returns the argument with shell quoting if the shell would otherwise change it.
 std::string shell_word(const std::string& text);
 
-// Spin counts of about 10 and 50 us. Generating a token takes many short matrix products, and waking up threads that
-// have gone to sleep between two products takes time.
+// Values of GOMP_SPINCOUNT for which threads spin for about 10 us (training) and 50 us (serving) before they sleep.
+// Serving spins longer, because generating a token takes many short matrix products, and waking up threads between two
+// products takes time.
 constexpr int kTrainingSpins = 1000, kServingSpins = 5000;
 
 // Lets long computations share the cores with other processes. It must be the first call of a command. By default,

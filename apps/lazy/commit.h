@@ -1,5 +1,5 @@
 // Commit from which the program was built. cmake/Commit.cmake writes the source file.
 #pragma once
 namespace lazy::cli {
-extern const char* const kCommit;  // abbreviated; ends with -dirty if files differ from it; empty if unknown
+extern const char* const kCommit;  // abbreviated hash, with -dirty if files were changed; empty: unknown
 }

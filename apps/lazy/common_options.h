@@ -14,8 +14,8 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 
 // Adds --device and --dtype, for commands that generate text; see model/device.h.
 void add_placement_options(CLI::App& command, std::string& device, std::string& dtype);
-// Moves the model to the first GPU for device "cuda". dtype "fp32" or "bf16": only weights of this precision are
-// retained.
+// Moves the model to the first GPU if `device` is "cuda". If `dtype` is "fp32" or "bf16", only the weights in this
+// precision are kept in memory.
 void place_model(LanguageModel& model, const std::string& device, const std::string& dtype);
 
 // Throws an Error with both sizes if a cache of `gib` GiB (--cache-gib) is larger than the memory of the device.

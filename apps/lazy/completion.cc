@@ -30,10 +30,10 @@ std::vector<OptionDescription> shared_options(const CommandDescription& program)
 }
 
 struct CompletionTables {
-  std::string commands, options, choices, valued;  // bodies of `case` statements, which select by the command's path
+  std::string commands, options, choices, valued;  // bodies of shell `case` statements over command paths
 };
 
-// described: "name:description" entries for zsh; otherwise only names.
+// described: if true, entries have the form "name:description", for zsh; otherwise they are only names.
 CompletionTables tables(const CommandDescription& program, bool described) {
   const auto entry = [&](const std::string& name, const std::string& help) {
     if (!described) return name;

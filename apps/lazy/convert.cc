@@ -41,8 +41,8 @@ struct ConvertOptions {
   bool download = false, from_torch = false;
 };
 
-// Returns the precision of a folder's weights: bf16 if config.json says so, otherwise fp32, which represents float16
-// exactly.
+// Returns the type in which the weights of a folder are written: "bf16" if config.json names this type, otherwise
+// "fp32", which also represents float16 weights exactly.
 std::string stored_dtype(const fs::path& folder) {
   const auto config = parse_python_json<Json>(read_file(folder / "config.json"));
   for (const char* key : {"dtype", "torch_dtype"}) {
@@ -54,7 +54,7 @@ std::string stored_dtype(const fs::path& folder) {
 void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
   const fs::path from = cli::resolve_model_folder("convert", options.source, options.download);
   install_stop_handlers();
-  to_lazy(ModelConfig::from_directory(from), options.window);  // refuse other models before the weights are loaded
+  to_lazy(ModelConfig::from_directory(from), options.window);  // throws if the model is unsupported
   const ModelFolder folder = load_model_folder(from);
   end_if_stopped("convert", "nothing was written");
   const ModelConfig config = to_lazy(folder.model.config(), options.window);
@@ -138,7 +138,7 @@ Json torch_files(const fs::path& checkpoint) {
   return files;
 }
 
-// Copies the configuration, the tokenizer, chat templates and generation settings as they are.
+// Copies the files of the configuration, tokenizer, chat templates and generation settings unchanged.
 void copy_text_files(const fs::path& from, const fs::path& to) {
   for (const auto& item : fs::directory_iterator(from)) {
     const fs::path name = item.path().filename(), kind = name.extension();

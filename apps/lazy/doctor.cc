@@ -39,7 +39,7 @@ struct Check {
 };
 
 Check check_attention(bool gpu) {
-  constexpr double kTolerance = 1e-4;  // for fp32 with TF32 disabled
+  constexpr double kTolerance = 1e-4;  // maximum error of fp32 results with TF32 disabled
   Check check{fmt::format("attention ({})", gpu ? "GPU" : "CPU")};
   try {
     const double error = attention_error(gpu);
@@ -101,7 +101,7 @@ const std::vector<PythonFeature>& python_features() {
   return features;
 }
 
-// Checks the Python interpreter and the packages of all features, and appends the results. The last one names the
+// Checks the Python interpreter and the packages of all features, and appends the results. The last result names the
 // command that installs all missing packages.
 void check_python(std::vector<Check>& out) {
   std::vector<std::string> packages;

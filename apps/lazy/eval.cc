@@ -14,8 +14,8 @@
 
 namespace {
 
-// Timeout of collectives between ranks. It must exceed the largest difference in time between two ranks' parts of a
-// task.
+// Timeout of collective operations between ranks. Ranks score different parts of a task, so the timeout must exceed the
+// time that a fast rank waits for a slow one.
 constexpr std::chrono::minutes kTimeout(30);
 
 void run(lazy::cli::EvalArguments a, const lazy::cli::LengthArguments& lengths) {

@@ -36,8 +36,8 @@ struct EvalMachine {
 int64_t parse_batch_size(const std::string& text);  // "auto" gives 0
 void move_to_machine(LanguageModel& model, const EvalMachine& machine, const std::string& dtype);
 
-// Logs a hint if the model needs BOS at the start of every window (Gemma) but the evaluation's windows begin without
-// it.
+// Logs a hint if the model needs BOS at the start of every window (Gemma) but the windows of the evaluation begin
+// without BOS.
 void hint_at_bos(const ModelConfig& config, const std::string& path);
 
 void list_tasks();

@@ -19,7 +19,8 @@ namespace {
 namespace length = lazy::eval::length;
 using lazy::eval::ScoreOptions;
 
-// Label of a model, for example "lazy" for runs/lazy/model: the model folder has the same name in every run.
+// Returns the label of a model, for example "lazy" for runs/lazy/model. The name of a run folder is used because the
+// model folder in it is always called "model".
 std::string model_label(const std::string& path) {
   const auto folder = std::filesystem::weakly_canonical(path);
   return folder.filename() == "model" && folder.has_parent_path() ? folder.parent_path().filename().string()

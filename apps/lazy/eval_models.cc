@@ -66,13 +66,14 @@ std::string dumped(const nlohmann::ordered_json& json) {
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// Whether transformers puts BOS before a text. lm-evaluation-harness then does so too, unless add_bos_token is given.
+// Returns whether transformers puts BOS before a text. In this case lm-evaluation-harness also puts BOS before a text,
+// unless its option add_bos_token is given.
 bool adds_bos(const Tokenizer& tokenizer) {
   const auto& prefix = tokenizer.tokens().prefix;
   return !prefix.empty() && prefix.front() == tokenizer.bos_id();
 }
 
-// Returns the name of the task for --tasks.
+// Returns the name with which --tasks selects the task.
 std::string argument_of(const Task& task) {
   const auto same = [&](const Task& known) { return known.name == task.name && known.origin == task.origin; };
   return std::ranges::any_of(builtin_tasks(), same) ? task.name : task.origin;
@@ -87,10 +88,10 @@ class Collector {
     if (heldout) unfinished_.push_back("heldout");
     for (const Task& task : tasks) unfinished_.push_back(argument_of(task));
   }
-  ResultInfo info;  // lists the finished tasks only
+  ResultInfo info;  // describes only the finished tasks
 
   void add(const TaskResult& result) {
-    unfinished_.erase(unfinished_.begin());  // tasks end in order
+    unfinished_.erase(unfinished_.begin());  // tasks finish in the order of the list
     evaluation_.results.push_back(result);
     info.unfinished = unfinished_;
     evaluation_.json = to_json(evaluation_.results, info);
@@ -118,8 +119,8 @@ class Collector {
   Evaluation& evaluation_;
 };
 
-// Evaluates one model and adds its results to `evaluation`, which also has the finished tasks if the evaluation is
-// stopped. output: file or folder for the results, or "".
+// Evaluates one model and adds its results to `evaluation`. If the evaluation is stopped, `evaluation` has the results
+// of the finished tasks. output: file or folder for the results, or "".
 void evaluate(const EvalArguments& a, const std::string& model_path, const std::string& output,
               const EvalMachine& machine, Evaluation& evaluation) {
   bool heldout = false;
@@ -134,7 +135,7 @@ void evaluate(const EvalArguments& a, const std::string& model_path, const std::
 
   const int64_t max_length = a.max_length > 0 ? a.max_length : model.config().max_length;
   const std::optional<double> limit = a.limit > 0 ? std::optional(a.limit) : std::nullopt;
-  const bool bos = a.bos || (!a.no_bos && adds_bos(*tokenizer));  // for benchmarks
+  const bool bos = a.bos || (!a.no_bos && adds_bos(*tokenizer));  // whether texts of benchmarks begin with BOS
   ResultInfo& info = collector.info;
   info.model_path = model_path;
   info.model_kind = model.config().kind();
@@ -200,7 +201,7 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   const CompareOptions options;
   std::vector<ModelComparison> comparisons;
   if (!folders.front().tasks.empty())
-    comparisons = compare_all(folders, options);  // the held-out loss has no documents that could be paired
+    comparisons = compare_all(folders, options);  // the held-out loss cannot be compared by document
   all["comparison"] = to_json(comparisons, options);
   fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
 }

@@ -58,7 +58,7 @@ void print_states(const Protocol& protocol, const std::vector<EvidenceState>& st
              human_seconds(seconds));
 }
 
-// Reports on the existing records. This needs neither a corpus nor a device.
+// Writes the report about the existing records. This needs neither a corpus nor a device.
 void report(const Protocol& protocol, const EvidenceArguments& a, bool as_json) {
   if (a.page.empty() && !as_json) fail("repro", "evidence --report: expected FILE.md, - or --json, found none");
   const EvidenceClaims claims =
@@ -125,7 +125,7 @@ void run_evidence(const EvidenceArguments& a, const SharedArguments& shared) {
   options.seconds = a.seconds;
   options.split = a.split;
   if (a.list) {
-    options.device = shared.device == "auto" ? "cuda" : shared.device;  // the plan may be for a different machine
+    options.device = shared.device == "auto" ? "cuda" : shared.device;  // the printed plan may be for another machine
     return print_states(protocol, evidence_states(protocol, options), shared.json);
   }
   options.device = resolve_device(shared.device);

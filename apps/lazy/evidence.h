@@ -1,4 +1,4 @@
-// `lazy repro evidence`: options of the protocol's runs, and the command itself (evidence.cc).
+// `lazy repro evidence`: the options of this command, and the function that runs it (evidence.cc).
 #pragma once
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@ namespace lazy::cli {
 struct EvidenceArguments {
   std::vector<std::string> blocks;
   std::string records = "docs/results/evidence", protocol;  // protocol: a file that replaces the built-in protocol
-  std::string claims, page;  // a file that replaces the built-in claims; the page to write ("-": standard output)
+  std::string claims, page;  // claims: file that replaces the built-in claims; page: output file ("-": stdout)
   double seconds = 0;
   bool list = false, split = false;
 };

@@ -25,7 +25,8 @@ struct ExportOptions {
   bool download = false;
 };
 
-// Returns the folder with the weights: the checkpoint of the given step, or else the model of the path.
+// Returns the folder with the weights to export: the checkpoint of the step that the user has given, or without a step
+// the model folder that the path refers to.
 fs::path source(const ExportOptions& options) {
   if (options.step < 0) return cli::resolve_model_folder("export", options.run, options.download);
   const train::CheckpointStore store(fs::path(options.run) / "checkpoints", 0);

@@ -104,7 +104,7 @@ void run(GenerateArguments options) {
   const std::string device = resolve_device(options.device);
   options.model = cli::resolve_model_folder("generate", options.model, options.download);
   options.prompts = read_prompts(options);
-  install_stop_handlers();  // after standard input was read, so that an interrupt ends the wait for it
+  install_stop_handlers();  // called after reading standard input, which an interrupt must be able to end
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));
@@ -112,7 +112,7 @@ void run(GenerateArguments options) {
       options.ignore_eos ? std::vector<int64_t>() : end_tokens(options.model, config, *folder.tokenizer);
 
   std::vector<std::vector<int64_t>> prompts;
-  int64_t longest = 0;  // maximum number of tokens of a prompt with its text
+  int64_t longest = 0;  // maximum number of tokens of a prompt and its generated text
   for (const std::string& prompt : options.prompts) {
     prompts.push_back(encode_prompt(*folder.tokenizer, prompt, !options.no_bos));
     if (prompts.back().empty() && !options.no_bos && folder.tokenizer->bos_id()) {
@@ -146,8 +146,8 @@ void run(GenerateArguments options) {
               longest, context);
   }
 
-  // Prints the texts in order: the first one while it is generated, then each further one as far as it has been
-  // generated.
+  // Prints the texts in order, although all are generated at the same time. The first text is printed while it is
+  // generated. Of each following text, the tokens that already exist are printed first.
   nlohmann::ordered_json results = nlohmann::ordered_json::array();
   for (size_t n = 0; n < texts.size() && !stop_requested(); ++n) {
     Text& text = texts[n];

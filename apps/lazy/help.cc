@@ -14,15 +14,16 @@
 namespace lazy::cli {
 namespace {
 
-constexpr int kColumns = 80;      // if the output is not a terminal
-constexpr int kMaxColumns = 120;  // longer lines are hard to read
+constexpr int kColumns = 80;      // line width if the output is not a terminal
+constexpr int kMaxColumns = 120;  // maximum line width; longer lines are hard to read
 
 const Guide* find_guide(const std::string& topic) {
   const auto found = std::find_if(kGuides.begin(), kGuides.end(), [&](const Guide& g) { return g.topic == topic; });
   return found == kGuides.end() ? nullptr : &*found;
 }
 
-// Returns "`lazy help data`" for "../guides/data.md#sequences", and "" for targets that are not embedded.
+// Returns the command that prints the target of a link: "`lazy help data`" for "../guides/data.md#sequences". Returns
+// "" for targets that are not embedded guides.
 std::string guide_link(const std::string& target) {
   const std::string path = target.substr(0, target.find('#')), file = path.substr(path.rfind('/') + 1);
   if (!file.ends_with(".md") || !find_guide(file.substr(0, file.size() - 3))) {

@@ -59,7 +59,7 @@ Json model_info(const InfoModel& described) {
   out["parameters"] = {
       {"total", count.total}, {"tied", count.tied}, {"untied", count.untied}, {"embedding", count.embedding}};
   const int64_t kept = model.num_kv_cache_layers() * model.attention.num_kv_heads *
-                       model.attention.head_dim;  // number of key elements; there are as many value elements
+                       model.attention.head_dim;  // elements of K per token; V has the same number
   out["kv_cache_bytes_per_token"] = {{"fp32", 8 * kept}, {"bf16", 4 * kept}};
   if (const std::vector<double>& taus = described.stored_taus; !taus.empty()) {
     const auto [lowest, highest] = std::ranges::minmax(taus);

@@ -42,7 +42,7 @@ struct InitArguments {
   bool force = false, download = false;
 };
 
-// Lists the most frequent file extensions, such as "512 .py, 3 .md".
+// Returns a text with the most frequent file extensions and their counts, such as "512 .py, 3 .md".
 std::string describe(const TextFacts& facts) {
   std::vector<std::pair<int64_t, std::string>> counts;
   for (const auto& [ending, files] : facts.files) counts.emplace_back(files, ending);
@@ -58,7 +58,7 @@ std::string describe(const TextFacts& facts) {
 // Returns the number of bytes that a run may use: a share of the GPU's memory, or of the memory that is free in this
 // machine and in this control group.
 int64_t usable_memory(const std::string& device) {
-  // The rest is for CUDA's context or the program, for rounding by the allocator, and for other processes.
+  // The remaining 20 % are for CUDA's context, the program, rounding by the allocator, and other processes.
   constexpr double kShare = 0.8;
   double bytes = 0;
   if (device == "cuda") {
@@ -79,8 +79,8 @@ int64_t usable_memory(const std::string& device) {
 struct Corpus {
   fs::path folder;
   CorpusInfo info;
-  std::vector<std::string> facts;  // comments for the configuration
-  std::string command;             // the command that prepares it; empty for an existing corpus
+  std::vector<std::string> facts;  // lines about the corpus, written as comments to the configuration
+  std::string command;             // command that prepares the corpus; empty for an existing corpus
 };
 
 Corpus prepare(const InitArguments& o) {
@@ -151,7 +151,8 @@ double measure_speed(const InitArguments& o, const train::SizingRequest& request
 
 std::string comment(const std::string& text) { return wrapped("# " + text, "# ", 100) + "\n"; }
 
-// Returns the keys that separate documents in the same way as the model's tokenizer marks a text.
+// Returns the configuration keys that make training sequences mark the beginning of documents in the same way as the
+// model's tokenizer marks the beginning of a text.
 std::string document_marks(const std::string& model) {
   const auto tokenizer = load_tokenizer(model);
   const bool begins = tokenizer->bos_id() && !tokenizer->tokens().prefix.empty();
@@ -160,7 +161,7 @@ std::string document_marks(const std::string& model) {
          "eos_per_document = true\n";
 }
 
-// Whether all attention offsets are zero, as after `lazy convert --to lazy`.
+// Returns whether all attention offsets are zero, as in a model that `lazy convert --to lazy` has just written.
 bool offsets_are_zero(const std::string& folder) {
   const LanguageModel model = LanguageModel::load(folder);
   return model.tau(0).defined() && model.tau(0).eq(0).all().item<bool>();
@@ -177,7 +178,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   const double tokens = static_cast<double>(s.steps * s.step_tokens());
   std::string out = comment(fmt::format("Written by `lazy init --minutes {:g}` on this machine ({}, {} threads, {}).",
                                         o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32"));
-  // Not wrapped, so that the command can be copied.
+  // This line is not wrapped, so that the user can copy the command.
   out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";
   out +=
       comment(fmt::format("Expected: {} (measured: {} tokens/s; {:.0f} % of the time is for steps, the rest for "
@@ -350,7 +351,7 @@ LAZY_COMMAND(init, "Write a training configuration for a text, a time and this m
       "model\n"
       "that was written by `lazy convert --to lazy` gets an offset_schedule, which makes its attention sparse.");
   command.callback([o] {
-    cli::share_cores();  // as in `lazy train`, whose speed is measured
+    cli::share_cores();  // `lazy train`, whose speed is measured here, does the same
     run(*o);
   });
 });

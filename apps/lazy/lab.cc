@@ -1,5 +1,5 @@
-// `lazy lab RECIPE`: trains and measures the models of a table or figure of the paper, and writes its page. The recipes
-// and steps are in python/lazy_lab/; they run the other commands of this program.
+// `lazy lab RECIPE`: trains and measures the models of a table or figure of the paper, and writes a page with the
+// results. The recipes and steps are in python/lazy_lab/. They run other commands of this program.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>

@@ -43,7 +43,7 @@ void add_commands(CLI::App& app) {
   };
   for (const auto& [section, names] : kSections) {
     for (const std::string& name : names) {
-      // The section is set after the command's own subcommands have been added, because they would inherit it.
+      // The section is set after the command has added its own subcommands, because they would inherit the section.
       if (const auto found = commands.extract(name)) add(name, found.mapped())->group(section);
     }
   }

@@ -92,8 +92,8 @@ class Renderer {
       out.append(at, from.cbegin() + n->position());
       const std::string replacement = style_.replace((*n)[2]);
       const std::string shown = (*n)[1];
-      // If the link's text is the file's name, the replacement is printed instead of it. Otherwise the replacement is
-      // added in parentheses, or after a colon if the link itself is in parentheses.
+      // If the text of the link is the name of the file, the replacement is printed instead of the text. Otherwise the
+      // replacement is added after the text, in parentheses, or after a colon if the link itself is in parentheses.
       const std::string target = (*n)[2];
       const bool named = target.starts_with(shown) || target.substr(target.rfind('/') + 1).starts_with(shown);
       const bool in_parentheses = out.ends_with('(');
@@ -138,7 +138,7 @@ class Renderer {
         std::string line = margin;
         for (size_t n = 0; n < row.size(); ++n) line += padded(row[n], widths[n]) + "  ";
         out_ += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-      } else if (r > 0) {  // name each cell after its column header
+      } else if (r > 0) {  // print each cell with its column header
         for (size_t n = 0; n < row.size(); ++n) {
           const std::string name = n < table_[0].size() && !table_[0][n].empty() ? table_[0][n] + ": " : "";
           if (n == 0) {

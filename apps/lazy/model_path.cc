@@ -25,7 +25,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// During a download, SIGINT and SIGTERM end the program immediately; huggingface_hub later continues partial downloads.
+// While this object exists, SIGINT and SIGTERM end the program immediately. It is used during downloads:
+// huggingface_hub can continue a partial download in the next call.
 class DefaultSignals {
  public:
   DefaultSignals() {

@@ -17,8 +17,8 @@ void refuse_gguf(const char* operation, const std::string& path);
 // true.
 std::string resolve_tokenizer(const char* operation, const std::string& source, bool download);
 
-// Resolves a PyTorch checkpoint (a file or a folder). Of a model on the Hub, pytorch_model*.bin is downloaded instead
-// of safetensors files.
+// Resolves a PyTorch checkpoint (a file or a folder). For a model on the Hugging Face Hub, downloads the files
+// pytorch_model*.bin instead of the safetensors files.
 std::string resolve_torch_checkpoint(const char* operation, const std::string& source, bool download);
 
 }  // namespace lazy::cli

@@ -66,7 +66,7 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
       lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
     if (a.bos) {
       ids.push_back(*tokenizer->bos_id());
-    } else if (!a.no_bos) {  // as in transformers
+    } else if (!a.no_bos) {  // the tokenizer's prefix, as in transformers
       ids.insert(ids.end(), tokenizer->tokens().prefix.begin(), tokenizer->tokens().prefix.end());
     }
     ids.insert(ids.end(), encoded.begin(), encoded.end());
@@ -84,7 +84,7 @@ void probe(ProbeArguments a) {
                a.output.empty() ? "--save" : "--output");
   }
   a.model = lazy::cli::resolve_model_folder("probe", a.model, a.download);
-  std::optional<lazy::StopEndsProcess> at_once("probe");  // until the results are written
+  std::optional<lazy::StopEndsProcess> at_once("probe");  // a signal ends the process until the results are written
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
   lazy::cli::warn_beyond_training("probe", a.model, model.config(), static_cast<int64_t>(ids.size()));
@@ -101,7 +101,8 @@ void probe(ProbeArguments a) {
     return;
   }
   if (!a.output.empty()) fmt::print("{}", lazy::sinks::saved_table(a.output, found));
-  // With only --save, the statistics of all activations would hide the list of saved tensors; --json includes them.
+  // If only --save is given, the table of statistics is not printed, because it would hide the list of saved tensors.
+  // --json includes the statistics.
   if (a.output.empty() || !a.options.read.empty()) fmt::print("{}", lazy::sinks::to_table(found));
 }
 

@@ -52,7 +52,8 @@ void start_report(const std::vector<std::string>& inputs, const std::string& out
 
 void write_result_page(const char* operation, const std::string& json, const std::string& output,
                        const std::string& line) {
-  // The child inherits this file, which has no name and is removed when both processes have closed it.
+  // An unnamed file in memory passes the results to the child process. It is removed when both processes have closed
+  // it.
   const int file = ::memfd_create("results.json", 0);
   if (file < 0) fail_run(operation, "{}: cannot create a file in memory: {}", output, std::strerror(errno));
   const std::string path = fmt::format("/proc/self/fd/{}", file);

@@ -130,10 +130,10 @@ void list(const ReproArguments& a) {
   const TemporaryFolder configs;
   const RecordedRuns records(a.evidence.records, "", configs.path);
   Conditions recorded = conditions(a, find_scale("small"));
-  recorded.device = "cuda";  // small scale is meant for a GPU
+  recorded.device = "cuda";  // the scale small is meant for a GPU
   for (const auto& block : embedded_protocol().blocks)
     recorded.seeds = std::max(recorded.seeds, static_cast<int64_t>(block.seeds.size()));
-  recorded.domains = {{"any", ""}};  // a recipe about domains does not run without one
+  recorded.domains = {{"any", ""}};  // a placeholder; recipes about domains need at least one domain
   Json all = Json::array();
   std::string table =
       "| recipe | description | reproduces | last run | models | tiny, one busy CPU core | small, one H200 | paper, "
@@ -224,7 +224,7 @@ std::string command_line(const ReproArguments& a, const std::string& recipe) {
   for (const std::string& domain : a.domains) line += " --domain " + domain;
   for (const std::string& model : a.models) line += " --model " + model;
   if (a.seeds > 1) line += fmt::format(" --seeds {}", a.seeds);
-  if (a.report && a.device != "auto") line += " --device " + a.device;  // the settings depend on the device
+  if (a.report && a.device != "auto") line += " --device " + a.device;  // some default settings depend on the device
   if (!a.evidence.page.empty()) return line + " --report " + a.evidence.page;
   return line + " --output " + a.output + (a.report ? " --report" : "");
 }

@@ -47,7 +47,7 @@ double weights_gib(const std::string& path) {
   return static_cast<double>(bytes) / (1 << 30);
 }
 
-// Checks the options before the weights are read.
+// Loads a model folder. Checks the options first, before the weights are read.
 ModelFolder load_with_message(const char* operation, const std::string& path, const std::string& name,
                               const ServingOptions& options) {
   check_cache_size(operation, options.cache_gib, resolve_device(options.device));
@@ -58,7 +58,7 @@ ModelFolder load_with_message(const char* operation, const std::string& path, co
   return load_model_folder(path, options.model);
 }
 
-// Warns if the cache limits the requests to fewer tokens than the model or --max-model-len.
+// Warns if the size of the KV cache limits requests to fewer tokens than the model or --max-model-len allows.
 void check_cache_tokens(const std::string& name, const ModelConfig& config, const ServingOptions& options,
                         int64_t cached) {
   const int64_t given = options.engine.max_model_len, wanted = given > 0 ? given : context_length(config);
@@ -68,8 +68,8 @@ void check_cache_tokens(const std::string& name, const ModelConfig& config, cons
             cached);
 }
 
-// Warns if requests may be longer than the texts that the model was trained on. Positions that were not learned do not
-// exist.
+// Warns if requests may be longer than the context on which the model was trained. Throws an Error if they would need
+// learned position embeddings that the model does not have.
 void check_max_model_len(const char* operation, const std::string& name, const ModelConfig& config,
                          const EngineOptions& options) {
   const int64_t length = context_length(config);
@@ -99,7 +99,8 @@ ServedFolder::ServedFolder(const char* operation, const std::string& path, const
   model.id = name;
   model.tokenizer = std::move(folder.tokenizer);
   model.engine = engine.get();
-  // A streaming cache evicts keys that a complete forward pass would report as alive.
+  // The inspector runs a complete forward pass. With a streaming cache, it would report weights on keys that the cache
+  // has evicted. Therefore the inspector stays null in this case.
   if (config.num_attention_layers() > 0 && !options.engine.streaming) {
     inspector = std::make_unique<AttentionInspector>(*engine, folder.model);
   }

@@ -53,14 +53,14 @@ void measure(SinksArguments a) {
   a.model = lazy::cli::resolve_model_folder("sinks", a.model, a.download);
   if (a.options.length > 0)
     lazy::cli::warn_beyond_training("sinks", a.model, lazy::ModelConfig::from_directory(a.model), a.options.length);
-  std::optional<lazy::StopEndsProcess> at_once("sinks");  // until the results are written
+  std::optional<lazy::StopEndsProcess> at_once("sinks");  // a signal ends the process until the results are written
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;
   const auto source = a.corpus.empty() ? lazy::sinks::text_source(*tokenizer, lazy::read_text(a.text), a.text)
                                        : lazy::sinks::corpus_source(*tokenizer, a.corpus, a.split);
   lazy::log::info("sinks: loading {}", a.model);
-  auto model = opened(a);  // after the text was read, because loading can take a minute
+  auto model = opened(a);  // loading can take a minute, so errors in the text are reported first
   const lazy::ModelConfig& config = model.config();
   lazy::check_tokenizer(config, tokenizer->fingerprint(), a.model);
   lazy::check_embedding_rows(source.ids, config, *tokenizer, "sinks");

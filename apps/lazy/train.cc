@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr const char* kPlannedGpu = "H200";  // assumed on machines without a GPU
+constexpr const char* kPlannedGpu = "H200";  // GPU that --dry-run assumes on machines without a GPU
 constexpr double kH200Gib = 139;
 
 struct TrainArguments {

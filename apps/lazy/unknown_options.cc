@@ -14,11 +14,11 @@ namespace lazy::cli {
 
 namespace {
 
-// An option of vLLM, SGLang, llama.cpp or transformers, and what to use instead.
+// Options of vLLM, SGLang, llama.cpp or transformers that have the same meaning, and what to use instead in `lazy`.
 struct PeerOption {
   std::vector<std::string_view> names;
-  std::string_view needed;       // the advice applies to commands with this option
-  std::string_view advice = "";  // "": use `needed`
+  std::string_view needed;       // the advice is only given for commands that have this option
+  std::string_view advice = "";  // "": the advice is to use the option `needed`
 };
 
 const std::vector<PeerOption>& peer_options() {
@@ -86,7 +86,7 @@ bool is_option(const std::string& word) {
   return word.size() > 1 && word[0] == '-' && (word[1] == '-' ? word.size() > 2 : std::isalpha(word[1]) != 0);
 }
 
-// Returns what to use in place of an unknown option, or "".
+// Returns the advice what to use instead of an unknown option, or "" if the option is not in the list.
 std::string advice_for(const std::string& option, const std::vector<std::string>& known) {
   for (const PeerOption& peer : peer_options()) {
     const std::string needed(peer.needed);

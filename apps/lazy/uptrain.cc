@@ -1,5 +1,5 @@
-// `lazy uptrain MODEL_DIR`: continues the training of a pretrained model as a Lazy model and reports the difference.
-// The steps are python/lazy_lab/uptrain.py; they run the other commands of this program.
+// `lazy uptrain MODEL_DIR`: converts a pretrained model to Lazy Attention, continues its training, and compares the
+// result with a softmax model. python/lazy_lab/uptrain.py defines the steps. They run other commands of this program.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -58,7 +58,7 @@ void run(const UptrainArguments& a, CLI::App& command) {
                                          {"model", absolute_path(model)},
                                          {"text", text},
                                          {"corpus", absolute_path(a.corpus)},
-                                         {"text_bytes", facts.exact ? facts.bytes : 0},  // 0: unknown
+                                         {"text_bytes", facts.exact ? facts.bytes : 0},  // 0: size unknown
                                          {"max_document", max_document},
                                          {"validation", a.validation},
                                          {"tokens", a.tokens},

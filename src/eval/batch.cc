@@ -16,8 +16,8 @@ std::vector<PrefixGroup> group_by_prefix(const std::vector<Window>& windows) {
       const std::vector<int32_t>& next = windows[first + count].input;
       const auto common =
           std::mismatch(head.begin(), head.begin() + shared, next.begin(), next.end()).first - head.begin();
-      // A group of `count` windows saves the computation of (count - 1) * shared tokens. A window may only join if this
-      // increases the number of saved tokens.
+      // A group of `count` windows saves the computation of (count - 1) * shared tokens. A further window joins the
+      // group only if the number of saved tokens increases.
       if (common * static_cast<int64_t>(count) <= shared * static_cast<int64_t>(count - 1)) break;
       shared = common;
     }
@@ -60,8 +60,8 @@ Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> grou
   Batch batch;
   batch.first = groups.front().first;
   batch.begins.push_back(0);
-  // Adds the sequence input[from ... to - 1]. Its keys are the `from` tokens that start at row `shared_begin`, followed
-  // by its own tokens.
+  // Adds the sequence input[from ... to - 1]. It attends to `from` shared prefix tokens, which start at row
+  // `shared_begin` of the batch, and to its own tokens.
   const auto append = [&](const std::vector<int32_t>& input, int64_t from, int64_t to, int64_t shared_begin) {
     for (int64_t i = 0; i < from; ++i) keys.push_back(shared_begin + i);
     for (int64_t i = from; i < to; ++i) {
@@ -93,7 +93,7 @@ Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> grou
   batch.tokens.ids = on_device(ids, device);
   batch.tokens.positions = on_device(positions, device);
   batch.tokens.cu_seqlens_q =
-      // on the host, so that the values can be checked without synchronization with the GPU
+      // This tensor stays on the host, so that the model can check its values without synchronization with the GPU.
       on_host(begin_q, at::kInt, device);
   batch.tokens.cu_seqlens_k = on_host(begin_k, at::kInt, device);
   if (shares) batch.tokens.keys = on_device(keys, device);

@@ -25,7 +25,7 @@ int64_t window_length(const LanguageModel& model, const HeldoutOptions& options)
   return options.max_length > 0 ? options.max_length : model.config().max_length;
 }
 
-// Sums over the scored text.
+// Sums over the scored text: log-likelihood in nats, and numbers of tokens, words and bytes.
 struct Totals {
   double log_likelihood = 0;
   int64_t tokens = 0, words = 0, bytes = 0;
@@ -41,7 +41,7 @@ ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
 // Returns the negative log-likelihood per token, word or byte.
 double per(const Totals& totals, int64_t units) { return -totals.log_likelihood / static_cast<double>(units); }
 
-// Returns the text without its last tokens `rest`, which --limit excludes.
+// Returns the text without its end, the tokens `rest`, which --limit excludes from the evaluation.
 std::string text_before(const Tokenizer& tokenizer, const std::string& text, const std::string& source,
                         std::span<const int32_t> rest) {
   std::string end;
@@ -124,7 +124,7 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
 
 namespace {
 
-// Returns the definition of a task. Its keys are the keys of lm-evaluation-harness where they apply.
+// Returns the definition of a task as JSON. The keys have the names that lm-evaluation-harness uses, if it has them.
 Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::path& data) {
   Json config = {{"task", task.name},     {"description", task.prefix},    {"dataset_path", task.data.hub},
                  {"data", data.string()}, {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};
@@ -164,7 +164,7 @@ void add_results(const Task& task, const RequestChunk& chunk, const std::vector<
     std::vector<Score> own(scores.begin() + static_cast<int64_t>(begin),
                            scores.begin() + static_cast<int64_t>(chunk.ends[i]));
     begin = chunk.ends[i];
-    if (task.output_type == OutputType::loglikelihood_rolling) {  // all windows of a text together form one response
+    if (task.output_type == OutputType::loglikelihood_rolling) {  // sum the scores of all windows of a text
       Score sum;
       for (const Score& s : own) sum.log_likelihood += s.log_likelihood;
       own = {sum};
@@ -206,7 +206,7 @@ std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& to
                                        const std::filesystem::path& data, TaskOptions options) {
   if (options.prompt.max_length <= 0) options.prompt.max_length = model.config().max_length;
   std::vector<TaskResult> results;
-  // asynchronous aggregation of the tasks; the first results.size() futures have already been read
+  // Results of finished tasks, which are aggregated asynchronously. The first results.size() futures have been read.
   std::vector<std::future<TaskResult>> finishing;
   const auto collect = [&](bool wait) {
     for (; results.size() < finishing.size(); options.on_result ? options.on_result(results.back()) : void()) {
@@ -217,7 +217,7 @@ std::vector<TaskResult> evaluate_tasks(LanguageModel& model, const Tokenizer& to
   };
   RequestPrefetcher prefetcher(tasks, data, tokenizer, options.prompt);
   TaskProgress progress;
-  std::future<void> adding;  // adds the results of the previous chunk while the model computes
+  std::future<void> adding;  // asynchronous task that adds the results of the previous chunk
   RequestChunk chunk;
   try {
     for (auto begin = Clock::now(); prefetcher.next(chunk);) {

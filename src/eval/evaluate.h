@@ -22,7 +22,7 @@ struct HeldoutOptions {
   bool bos = false;        // BOS before every text or sequence, like add_bos_token in lm-evaluation-harness
   // Maximum number of sequences of a corpus or of windows of a text. Values below 1 are a fraction.
   std::optional<double> limit;
-  ScoreOptions score = {};  // options of scoring; the title is replaced
+  ScoreOptions score = {};  // options of scoring, except the title, which the evaluation sets
   bool progress = true;
   bool bos_every_window = false;  // additionally start every window of a long text with BOS
 };

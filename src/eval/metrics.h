@@ -23,7 +23,7 @@ struct Metric {
 // the number of characters of the choice, acc_bytes by its number of bytes.
 std::vector<double> document_metrics(const Task& task, const Question& question, const std::vector<Score>& scores);
 
-// The contribution of a document to the aggregates of its task.
+// The contribution of a document to the metrics of its task.
 struct DocumentResult {
   std::vector<double> values;
   int64_t words = 0, bytes = 0, choices = 0, label = -1;
@@ -34,8 +34,8 @@ struct DocumentResult {
 // document.
 std::vector<Metric> aggregate(const Task& task, const std::vector<DocumentResult>& documents);
 
-// Baselines for multiple choice: the accuracy of guessing (the mean of 1 / choices) and the accuracy of always
-// selecting the most frequent label. Absent for other output types.
+// Baselines for multiple choice. random: accuracy of guessing, the mean of 1 / (number of choices). majority: accuracy
+// of always selecting the most frequent label. Other output types have no baselines.
 struct Chance {
   double random = 0, majority = 0;
 };

@@ -5,7 +5,8 @@
 namespace lazy::eval {
 namespace {
 
-// A chunk ends after this number of requests or of window tokens. The queue contains up to kAhead chunks.
+// A chunk ends as soon as it has kRequests requests or kWindowTokens tokens in its windows. The queue contains up to
+// kAhead chunks.
 constexpr size_t kRequests = 8192, kWindowTokens = 1 << 20, kAhead = 3;
 
 }  // namespace

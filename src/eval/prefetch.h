@@ -25,14 +25,14 @@ struct PromptOptions {
   int64_t num_fewshot = 0;
   uint64_t fewshot_seed = 1234;      // the default of lm-evaluation-harness
   std::optional<double> limit = {};  // maximum number of documents per task; values below 1 are a fraction
-  bool bos_every_window = false;     // Rolling tasks start every window with BOS. Other tasks use `bos`.
+  bool bos_every_window = false;     // Start every window of rolling tasks with BOS. Other tasks use `bos`.
 };
 
 // Consecutive documents of one task and the data to score for them: requests, or the windows of a rolling task.
 struct RequestChunk {
   size_t task = 0;
   bool last = false;                  // whether this is the last chunk of its task
-  int64_t original = 0, planned = 0;  // number of documents in the files; number of documents to evaluate
+  int64_t original = 0, planned = 0;  // number of documents in the files, and number that is evaluated
   int64_t first = 0;                  // document number of questions[0]
   std::vector<TaskDocument> rows;
   std::vector<Question> questions;

@@ -34,7 +34,8 @@ char32_t next_character(std::string_view text, size_t* at) {
 
 using CaseMap = wint_t (*)(wint_t, locale_t);
 
-// Applies the simple Unicode case mapping of the C library, independent of the locale of the environment.
+// Applies the simple Unicode case mappings `first` to the first character and `rest` to the other characters. Uses the
+// C library with the locale C.UTF-8, independent of the locale of the environment.
 std::string mapped(const std::string& text, CaseMap first, CaseMap rest) {
   static const locale_t unicode = ::newlocale(LC_CTYPE_MASK, "C.UTF-8", locale_t{});
   if (!unicode) fail_run("eval", "the C library has no C.UTF-8 locale, which is needed for case mapping");
@@ -146,8 +147,8 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
 
 namespace {
 
-// The init_by_array function of the Mersenne Twister with the 32-bit words of the seed as the key. std::seed_seq cannot
-// be used because it mixes the words differently.
+// Seed sequence that initializes std::mt19937 as Python does: by the function init_by_array of the Mersenne Twister,
+// whose key consists of the 32-bit words of the seed. std::seed_seq mixes these words differently.
 struct InitByArray {
   using result_type = uint32_t;
   uint64_t seed;
@@ -198,8 +199,8 @@ uint64_t PythonRandom::below(uint64_t n) {
 
 std::vector<size_t> PythonRandom::sample(size_t n, size_t k) {
   std::vector<size_t> chosen;
-  // Like Python, draw from a list of the population if this list is smaller than a set of the selected items; otherwise
-  // use rejection sampling.
+  // Python's random.sample copies the population to a list and draws from this list if the list needs less memory than
+  // a set of the k selected items. Otherwise it draws again whenever an item was already selected.
   double set_size = 21;
   if (k > 5) set_size += std::pow(4.0, std::ceil(std::log(static_cast<double>(k) * 3) / std::log(4.0)));
   if (static_cast<double>(n) <= set_size) {

@@ -11,13 +11,13 @@
 
 namespace lazy::eval {
 
-// The characters that str.strip() removes and \s matches: ASCII 0x09-0x0D, 0x1C-0x20, and Unicode spaces.
+// Returns whether str.strip() removes the character and \s matches it: ASCII 0x09-0x0D, 0x1C-0x20, and Unicode spaces.
 bool python_is_space(char32_t character);
 std::string_view python_strip(std::string_view text);
 std::string_view python_rstrip(std::string_view text);
 int64_t python_length(std::string_view text);  // number of characters
-// str.lower, str.upper and str.capitalize with simple Unicode case mapping. Unlike Python, one character is always
-// mapped to one character ("ß" stays "ß", but becomes "SS" in Python), and a final sigma is not treated specially.
+// Like str.lower, str.upper and str.capitalize in Python, with two differences. One character is always mapped to one
+// character ("ß" stays "ß" in upper case, but becomes "SS" in Python). A final sigma is not treated specially.
 std::string python_lower(const std::string& text);
 std::string python_upper(const std::string& text);
 std::string python_capitalize(const std::string& text);
@@ -45,7 +45,7 @@ class PythonRandom {
  public:
   explicit PythonRandom(uint64_t seed);  // equivalent to random.Random(seed) in Python
   double random();                       // a number in [0, 1) with 53 random bits
-  uint64_t below(uint64_t n);            // Random._randbelow, which choice, sample and shuffle use; 1 <= n < 2^32
+  uint64_t below(uint64_t n);            // a number in [0, n), like Random._randbelow in Python; 1 <= n < 2^32
   // Equivalent to random.sample(range(n), k); requires k <= n.
   std::vector<size_t> sample(size_t n, size_t k);
 

@@ -9,8 +9,8 @@
 
 namespace lazy::eval {
 
-// The unit of scoring. The model computes the log-probability of each token in `targets`. The targets are the next
-// tokens after the last targets.size() positions of `input`. input.size() >= targets.size() >= 1.
+// A piece of text that is scored in one sequence. The model computes the log-probability of each token in `targets`.
+// The last targets.size() positions of `input` predict these tokens. input.size() >= targets.size() >= 1.
 struct Window {
   std::vector<int32_t> input, targets;
   bool operator==(const Window&) const = default;
@@ -19,8 +19,8 @@ struct Window {
 // Returns the rolling windows of lm-evaluation-harness. Every token is predicted exactly once. The first window
 // predicts up to max_length tokens after `prefix`. The following windows have `context_length` tokens of context and
 // predict max_length - context_length + 1 tokens. The last window is extended to the left to an input of max_length
-// tokens, but only the remaining tokens are scored. Requires 1 <= context_length <= max_length. Without tokens there
-// are zero windows.
+// tokens, but it only scores the tokens that the previous windows have not scored. Requires 1 <= context_length <=
+// max_length. Returns an empty list if `tokens` is empty.
 std::vector<Window> rolling_windows(std::span<const int32_t> tokens, int32_t prefix, int64_t max_length,
                                     int64_t context_length = 1);
 // Like rolling_windows, but every window starts with BOS in place of the preceding token. This is for models that were
@@ -63,7 +63,7 @@ class TextEncoder {
   const Tokenizer& tokenizer_;
   bool bos_;
   int32_t prefix_;
-  std::string bos_text_;  // text of the prefix token
+  std::string bos_text_;  // text of the prefix token, to detect texts that already start with it
   // The last context and its ids are cached because all choices of a question share the context.
   std::string last_context_;
   std::vector<int32_t> last_ids_;

@@ -27,8 +27,8 @@ std::string dumped(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-// Returns a metric value as the harness logs it: an int for greedy accuracy, a float for multiple choice, and (value,
-// weight) for a perplexity per word or byte.
+// Returns a metric value of a document in the form in which lm-evaluation-harness logs it: an int for greedy accuracy,
+// a float for multiple choice, and (value, weight) for a perplexity per word or byte.
 Json logged_value(const Task& task, size_t metric, const Question& question, double value) {
   const std::string& name = task.metrics[metric];
   if (task.output_type == OutputType::loglikelihood_rolling)
@@ -73,7 +73,7 @@ ordered_json number(double value) { return std::isfinite(value) ? ordered_json(v
 
 double rescaled(double accuracy, double chance) { return (accuracy - chance) / (1 - chance); }
 
-// Returns the accuracy rescaled relative to the baseline, or "N/A" if the baseline is always correct.
+// Returns (accuracy - chance) / (1 - chance) as text, or "N/A" if the accuracy of the baseline, `chance`, is 1.
 std::string rescaled_text(double accuracy, double chance) {
   return chance < 1 ? fmt::format("{:.4f}", rescaled(accuracy, chance)) : "N/A";
 }
@@ -228,7 +228,7 @@ namespace {
 
 bool is_file_name(const fs::path& output) { return output.extension() == ".json"; }
 
-// Local time as in the file names of lm-evaluation-harness: 2025-01-31T23-59-59.123456.
+// Returns the local time in the form of the file names of lm-evaluation-harness: 2025-01-31T23-59-59.123456.
 std::string date_id() {
   const auto now = std::chrono::system_clock::now();
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1'000'000;

@@ -14,7 +14,8 @@ struct TaskResult {
   std::string name;
   double version = 1;
   std::vector<Metric> metrics;
-  // documents available, documents evaluated, examples per prompt
+  // original: number of documents in the files; effective: number of evaluated documents; num_fewshot: number of
+  // examples per prompt
   int64_t original = 0, effective = 0, num_fewshot = 0;
   nlohmann::ordered_json config;  // definition and options of the task
   double seconds = 0;
@@ -38,8 +39,9 @@ struct ResultInfo {
 //
 // Three keys extend the schema of the harness. "unfinished" lists the tasks without results; it exists while the
 // evaluation runs and after it was interrupted, but not in complete results. "chance" contains the accuracies of each
-// multiple-choice task rescaled as (accuracy - chance) / (1 - chance), relative to guessing and relative to the most
-// frequent label. "average" is the mean of the headline accuracies and requires at least eight tasks.
+// multiple-choice task rescaled as (accuracy - chance) / (1 - chance), where chance is the accuracy of guessing or of
+// always selecting the most frequent label. "average" is the mean of the headline accuracies and requires at least
+// eight tasks.
 nlohmann::ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& info);
 // Formats the columns that the harness prints as Markdown, followed by the rescaled accuracies and the average.
 std::string to_table(const std::vector<TaskResult>& results);
@@ -60,8 +62,8 @@ class ResultFiles {
  public:
   // Throws Error if NAME.json is a folder, or if a file exists where the folder should be.
   explicit ResultFiles(std::filesystem::path output);
-  // Writes the samples of a task, if any. Must be called before write(), so that results always have all of their
-  // samples.
+  // Writes the samples of a task if it has any. Must be called before write(), so that a results file never exists
+  // without its samples.
   void write_samples(const TaskResult& task) const;
   void write_partial(const std::string& json) const;
   void write(const std::string& json) const;  // also removes the partial results

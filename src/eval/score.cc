@@ -22,7 +22,8 @@ namespace lazy::eval {
 
 namespace {
 
-// Number of tokens per batch that fully uses the device. Larger batches would only need more memory.
+// Maximum number of tokens per batch on a CPU and on a GPU. These batches fully use the device; larger batches would
+// only need more memory.
 constexpr int64_t kTokensCpu = 2048, kTokensCuda = 32768;
 
 void check(const Window& w, int64_t vocabulary) {
@@ -172,7 +173,7 @@ bool rope_varies_in(const std::vector<Window>& windows, const ModelConfig& confi
 
 std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window>& windows,
                                   const ScoreOptions& options) {
-  // With dynamic RoPE scaling the length of a sequence changes its RoPE factors, so each batch has one sequence.
+  // With dynamic RoPE scaling, the RoPE factors depend on the length of the sequence, so each batch has one sequence.
   const bool alone = model.config().positions.rope_scaling.type == "dynamic" && rope_varies_in(windows, model.config());
   // A streaming cache belongs to one sequence, so prefixes cannot be shared.
   const bool apart = alone || options.cache || !options.share_prefixes;
@@ -203,7 +204,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
       if (in_flight) in_flight->collect(scores, options.targets);
       in_flight = std::move(next);
     } catch (const c10::OutOfMemoryError&) {
-      // Halves the batch, unless the user has set its size or it consists of only one group.
+      // Out of memory: halves the batch, unless the user has set its size or it consists of only one group.
       if (options.batch_size > 0 || end == begin + 1) throw;
       max_tokens = std::max<int64_t>(1, max_tokens / 2);
       continue;
@@ -230,8 +231,8 @@ void score_subset(LanguageModel& model, const std::vector<Window>& windows, cons
   for (size_t n = 0; n < order.size(); ++n) scores[order[n]] = std::move(found[n]);
 }
 
-// Mixers that process chunks pad packed sequences to a common length. Sorting by length reduces the padding. The
-// longest sequences are scored first, so that a lack of memory is noticed early.
+// Scores the windows in descending order of length. This is for mixers that pad packed sequences to a common length,
+// because batches of similar lengths need less padding. If memory is too small, the longest sequences fail first.
 std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
   std::vector<size_t> order(windows.size());
@@ -243,8 +244,8 @@ std::vector<Score> score_by_length(LanguageModel& model, const std::vector<Windo
   return scores;
 }
 
-// Sequences that fit into the streaming cache do not evict any key and are scored without it. All other sequences are
-// sorted by length to reduce padding.
+// Scores windows through a streaming KV cache. Sequences that fit into the cache evict no keys, so they are scored
+// without it. The other sequences are sorted by length to reduce padding.
 std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Window>& windows,
                                    const ScoreOptions& options) {
   std::vector<size_t> fitting, evicting;
@@ -262,8 +263,9 @@ std::vector<Score> score_streaming(LanguageModel& model, const std::vector<Windo
   return scores;
 }
 
-// LongRoPE uses different factors for sequences up to its original length and for longer sequences. All sequences of a
-// batch use the same factors, so the two kinds are scored in separate batches.
+// Scores windows of a model with LongRoPE, which has one set of RoPE factors for sequences up to its original length
+// and another set for longer sequences. A batch can only use one set, so the two kinds of sequences are scored
+// separately.
 std::vector<Score> score_longrope(LanguageModel& model, const std::vector<Window>& windows,
                                   const ScoreOptions& options) {
   const auto original = static_cast<size_t>(model.config().positions.rope_scaling.original_length);
@@ -280,8 +282,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   for (const Window& w : windows) check(w, config.vocab_size);
-  // If the RoPE factors depend on the length, the size of the cache is used as the length. Every sequence must then use
-  // the cache.
+  // If the RoPE factors depend on the length, a streaming cache uses its size as the length for all sequences. Then all
+  // windows, including short ones, must be scored through the cache; otherwise score_streaming() can skip it.
   if (options.cache && !rope_varies(config, options.cache->size() + 1)) return score_streaming(model, windows, options);
   if (!options.cache && config.positions.rope_scaling.type == "longrope" && rope_varies_in(windows, config))
     return score_longrope(model, windows, options);

@@ -35,9 +35,9 @@ struct ScoreOptions {
   std::string title = "evaluating";  // title of the progress bar; empty: no progress bar
   // if set, score every window through this streaming KV cache; otherwise use full attention
   std::optional<StreamingCache> cache;
-  bool targets = false;  // also return the score of every target
-  // Compute a prefix that adjacent windows share only once. Must be false for windows that share only BOS, because they
-  // would all form one batch.
+  bool targets = false;  // also return the scores of the single targets
+  // Whether a prefix that adjacent windows have in common is computed only once. Must be false for windows that have
+  // only BOS in common, because they would all form one group and therefore one batch.
   bool share_prefixes = true;
   // divide the windows over these ranks; each rank passes all windows and receives all scores
   distributed::Communicator* ranks = nullptr;
@@ -53,7 +53,7 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Request>& reque
 // A function that maps windows and a progress title to the scores of every target, with a fixed model and options. It
 // is a function type so that tests can replace the model by a rule with known results.
 using Scorer = std::function<std::vector<Score>(const std::vector<Window>& windows, const std::string& title)>;
-// The returned function keeps `model` alive.
+// Returns a Scorer for the model. The function owns a reference to `model`.
 Scorer make_scorer(std::shared_ptr<LanguageModel> model, ScoreOptions options, bool progress);
 
 }  // namespace lazy::eval

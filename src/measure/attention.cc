@@ -1,4 +1,5 @@
-// Experiments on attention to the first tokens: a fixed token at position k, one token repeated, streaming caches.
+// Three experiments on attention to the first tokens: a fixed token at position k, a text that repeats one token, and
+// streaming KV caches.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -14,19 +15,20 @@
 
 namespace lazy::measure {
 
-// Experiment: attention to a fixed token at position k of every text, and to the first position. The model was trained
-// with this token at this position.
+// Experiment: measures the attention to a fixed token at position k of every text, and the attention to the first
+// position. The model was trained on texts with this token at position k.
 
 namespace {
 
 constexpr double kThreshold = 0.3;  // threshold of Sink_k^0.3
 
 struct Received {
-  // Weight on the two positions: mean over layers, heads and the queries after both positions.
+  // Weight on the first position and on the position of the fixed token, per text: mean over layers, heads and the
+  // queries after both positions.
   std::vector<double> first, masked;
-  // Fraction of heads whose mean weight on the key (alpha) exceeds the threshold.
+  // Fraction of heads for which alpha of this position (the mean weight that it receives) exceeds kThreshold.
   std::vector<double> sink_first, sink_masked;
-  at::Tensor alpha;  // (length), mean over layers, heads and texts
+  at::Tensor alpha;  // (length): mean weight that each key receives; mean over layers, heads and texts
 };
 
 Received received_by(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts, int64_t position) {
@@ -81,7 +83,7 @@ Json mask_experiment(const ExperimentInputs& run) {
           {"alpha", numbers_of(received.alpha)}};
 }
 
-// Experiment: attention to the first position on natural text and on a single repeated token.
+// Experiment: measures the attention to the first position on natural text, and on texts that repeat a single token.
 
 namespace {
 
@@ -89,7 +91,7 @@ constexpr int64_t kShown = 24;
 
 struct Maps {
   std::vector<std::vector<double>> sink;  // [text][layer]: weight on the first key, mean over heads and later queries
-  std::vector<at::Tensor> map;            // [layer], mean over heads and texts
+  std::vector<at::Tensor> map;            // [layer]: attention map, mean over heads and texts
 };
 
 Maps maps_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts) {
@@ -144,8 +146,8 @@ Json repetition_experiment(const ExperimentInputs& run) {
           {"repeated", to_json(maps_over(subject.model, repeated))}};
 }
 
-// Experiment: loss on long texts with all keys, with a sliding window, and with a sliding window plus the first four
-// tokens.
+// Experiment: measures the loss on long texts with three KV caches: all keys, a sliding window, and a sliding window
+// plus the first four tokens.
 
 namespace {
 

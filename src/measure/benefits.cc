@@ -34,7 +34,8 @@ std::vector<double> text_losses(LanguageModel& model, const std::vector<std::vec
   return out;
 }
 
-// For each probed activation: the mean over layers for each text, and the mean over texts for each layer.
+// Measures the outliers of activations. For each probed activation, returns the mean over layers for each text, and the
+// mean over texts for each layer.
 Json outliers_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length);
@@ -91,14 +92,14 @@ namespace {
 
 double perplexity(const std::vector<double>& losses) { return std::exp(mean_of(losses)); }
 
-// For each length n: the bytes of V (in fp32, over all layers) that decode reads for a token after n tokens, and their
-// fraction of the V in the cache. The values are means over texts and over the last `decoded` tokens of each length.
+// For each length n, returns the bytes of V (in fp32, over all layers) that a decode step after n tokens reads, and the
+// fraction of the cached rows of V that it reads. The values are means over texts and over the last `decoded` tokens.
 Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts,
                  const std::vector<int64_t>& lengths, int64_t decoded, const std::optional<StreamingCache>& cache) {
   const at::NoGradGuard no_grad;
   const ModelConfig& c = model.config();
   const int64_t a_key = c.num_kv_cache_layers() * c.attention.num_kv_heads;
-  std::map<int64_t, double> read, held;  // number of rows of V, by length
+  std::map<int64_t, double> read, held;  // length -> number of rows of V that decode reads / that the cache has
   for (const auto& text : texts) {
     const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
     KVCache kept{.streaming = cache};
@@ -126,8 +127,9 @@ Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& 
 
 }  // namespace
 
-// For each cache type: the loss on the tokens after the first `counted_from` (the same tokens for every cache), the
-// bytes that the cache stores, and the bytes of V that decode reads. The bytes read are measured on a CPU in fp32.
+// Compares types of KV caches. For each type, returns the loss on the tokens after the first `counted_from` tokens (the
+// same tokens for every type), the bytes that the cache stores, and the bytes of V that decode steps read. The bytes
+// read are measured on a CPU in fp32.
 Json cache_experiment(const ExperimentInputs& run) {
   const auto length = run.settings.at("length").get<int64_t>(), from = run.settings.at("counted_from").get<int64_t>(),
              decoded = run.settings.at("decoded").get<int64_t>();

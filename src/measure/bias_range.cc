@@ -10,9 +10,10 @@
 
 namespace lazy::measure {
 
-// Returns {"window": W, "distances": [R], "loss": [R][text]} in nats per token, where the entries beyond distance R are
-// zero in all layers. R is 0, the powers of two below W, and W - 1, which changes nothing. If W covers the context, the
-// level of the bias has no effect, so the mean of the entries beyond R is subtracted from the whole curve first.
+// Returns {"window": W, "distances": [R, ...], "loss": [[one loss per text], ...]}. For each distance R, the losses
+// (nats per token) are measured with the bias entries beyond distance R set to zero in all layers. The distances are 0,
+// the powers of two below W, and W - 1, which changes nothing. If W covers the whole context, adding a constant to the
+// bias has no effect on the model; then the mean of the entries beyond R is first subtracted from all entries.
 Json bias_range_experiment(const ExperimentInputs& run) {
   const auto length = std::min(run.settings.at("length").get<int64_t>(), experiment_model(run).config().max_length);
   ModelAndTexts subject = model_and_texts(run, run.settings.at("texts").get<int64_t>(), length + 1);

@@ -22,26 +22,26 @@ struct ExperimentInputs {
   bool progress = true;
 };
 
-// attention.cc: attention to the first tokens.
+// Experiments in attention.cc: attention to the first tokens.
 Json mask_experiment(const ExperimentInputs& run);
 Json repetition_experiment(const ExperimentInputs& run);
 Json streaming_experiment(const ExperimentInputs& run);
-// latency.cc: model_latency measures the time of a trained Lazy model with and without its second pass over the scores
-// and with and without its sparsity. speed measures the time of a training step and of decoding, alternating between a
-// trained model and its comparison models.
+// Experiments in latency.cc. model_latency measures the time of a trained Lazy model with and without its second pass
+// over the scores, and with and without its sparsity. speed measures the time of a training step and of decoding,
+// alternating between a trained model and its comparison models.
 Json model_latency_experiment(const ExperimentInputs& run);
 Json speed_experiment(const ExperimentInputs& run);
-// vectors.cc: norms and variances by position.
+// Experiments in vectors.cc: norms and variances of activations by position.
 Json vectors_experiment(const ExperimentInputs& run);
 Json spread_experiment(const ExperimentInputs& run);
-// benefits.cc: activation outliers, and the loss increase from low-bit quantization and from small KV caches.
+// Experiments in benefits.cc: activation outliers, and the loss increase from low-bit quantization and small KV caches.
 Json outliers_experiment(const ExperimentInputs& run);
 Json quantization_experiment(const ExperimentInputs& run);
 Json cache_experiment(const ExperimentInputs& run);
-// bias_range.cc: loss without the entries of the distance bias beyond a distance.
+// Experiment in bias_range.cc: loss if the entries of the distance bias beyond a distance are set to zero.
 Json bias_range_experiment(const ExperimentInputs& run);
-// Shared by experiments: the model on its device, and texts of equal length. The texts begin with BOS if the vocabulary
-// has a BOS token.
+// Inputs that several experiments use: the model on its device, and texts of equal length. The texts begin with BOS if
+// the vocabulary has a BOS token.
 struct ModelAndTexts {
   LanguageModel model;
   std::vector<std::vector<int64_t>> texts;

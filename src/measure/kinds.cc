@@ -72,7 +72,7 @@ Json model_defaults() {
           {"collapse_samples", z.collapse_samples}};
 }
 
-// Returns the value of a text with the type of `like`, or null if the text does not have this type.
+// Parses a text to a JSON value of the same type as `like`. Returns null if the text does not represent such a value.
 Json value_like(const std::string& text, const Json& like) {
   if (like.is_string()) return text;
   if (like.is_array()) {

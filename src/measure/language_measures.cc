@@ -32,7 +32,7 @@ double sum(const std::vector<double>& values) { return std::accumulate(values.be
 
 // Losses of texts. A text can consist of several windows.
 struct TextLosses {
-  std::vector<double> loss, tokens, words;  // [text]; nats
+  std::vector<double> loss, tokens, words;  // one entry per text: loss in nats, numbers of tokens and words
 };
 
 Json text_json(const TextLosses& t) {

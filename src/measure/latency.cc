@@ -1,6 +1,6 @@
-// Time of trained models and fraction of keys with nonzero weight, by context length, on held-out text. Measured are
-// prefill and decode of the whole model, and of its attention operator alone with the queries, keys and values of this
-// text.
+// Measures the time of trained models and the fraction of keys with nonzero weight on held-out text, by context length.
+// It times prefill and decode of the whole model, and prefill and decode of its attention operator alone. The operator
+// gets the queries, keys and values that the model computes for this text.
 #include "measure/latency.h"
 
 #include <ATen/ATen.h>
@@ -85,7 +85,7 @@ double milliseconds(at::Device device, const std::function<void()>& work) {
   return 1e3 * seconds_since(begin);
 }
 
-// The queries, keys and values of every layer that the attention operator receives.
+// The queries, keys and values that the attention operator receives in every layer.
 struct AttentionInputs {
   std::vector<at::Tensor> q, k, v;  // [layer] (batch, length, heads, head_dim)
 };
@@ -185,16 +185,16 @@ struct Timer {
   std::vector<LatencyVariant>& variants;
   const Sizes& sizes;
   std::vector<Found>& found;  // [variant]
-  // The first `forms` variants derive from one model. Their attention runs on the inputs and the KV cache of the first
-  // variant, because only their times are compared.
+  // The first `forms` variants are variants of the same model. The time of their attention operators is measured with
+  // the inputs and the KV cache of the first of these variants, so that all of them process equal data.
   size_t forms = 1;
 
   size_t source(size_t v) const { return v < forms ? 0 : v; }
 
   LanguageModel& model(size_t v) const { return variants[v].model; }
-  // Runs the work of every variant once as a warm-up, then in rounds. In each round every variant runs once, and each
-  // round starts with a different variant, so that a slowdown of the machine affects all variants equally. The measured
-  // time is divided by `each`.
+  // Calls work(v) for every variant v, once as a warm-up and then once per round. Each round starts with a different
+  // variant, so that a slowdown of the machine affects all variants equally. Appends the time, divided by `each`, to
+  // the list `where` of the variant.
   void time(Doubles Found::*where, int64_t each, const std::function<void(size_t)>& work) const {
     for (size_t v = 0; v < variants.size(); ++v) work(v);
     for (int64_t round = 0; round < sizes.rounds; ++round) {
@@ -236,8 +236,8 @@ void time_prefill(const Timer& timer, const at::Tensor& ids) {
   });
 }
 
-// Returns the queries of all layers for the first of `tokens`, after the keys of this token have been appended to the
-// cache.
+// Runs a decode step for the first of `tokens`, which appends the keys of this token to the cache. Returns the queries
+// of all layers in this step.
 std::vector<at::Tensor> decode_queries(LanguageModel& model, KVCache cache, const at::Tensor& tokens) {
   std::vector<at::Tensor> out;
   ForwardOptions options;
@@ -247,7 +247,7 @@ std::vector<at::Tensor> decode_queries(LanguageModel& model, KVCache cache, cons
   return out;
 }
 
-// Times decoding of `tokens` (1, decoded), which follow `ids` (1, length).
+// Measures the time to decode `tokens` (1, decoded), which follow `ids` (1, length).
 void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& tokens) {
   const int64_t batch = timer.sizes.batch, decoded = timer.sizes.decoded;
   const at::Tensor each = tokens.expand({batch, decoded}).contiguous();
@@ -277,7 +277,7 @@ void time_decode(const Timer& timer, const at::Tensor& ids, const at::Tensor& to
 
 using Texts = std::vector<std::vector<int64_t>>;
 
-// Returns texts for every length. They begin with BOS and have `decoded` additional tokens.
+// Returns held-out texts for every length. They begin with BOS, and `decoded` additional tokens follow each text.
 std::map<int64_t, Texts> held_out(const ExperimentInputs& run, const std::vector<int64_t>& lengths,
                                   const Sizes& sizes) {
   const auto tokenizer = load_tokenizer(run.settings.at("model").get<std::string>());
@@ -302,7 +302,7 @@ namespace {
 struct Timing {
   Sizes sizes;
   std::vector<int64_t> lengths;
-  std::map<int64_t, Texts> texts;  // key: length
+  std::map<int64_t, Texts> texts;  // length -> texts
   std::map<std::string, fs::path> baselines;
   std::string dtype;
 };
@@ -356,7 +356,8 @@ std::map<int64_t, std::vector<Found>> over_texts(const ExperimentInputs& run, co
   return out;
 }
 
-// Times loss, gradients and the AdamW update as in training. The learning rate of 0 leaves the weights unchanged.
+// Measures the time of a training step: loss, gradients and the AdamW update. The learning rate of 0 leaves the weights
+// unchanged.
 void time_training(const Timer& timer, const at::Tensor& ids, int64_t sequences) {
   const at::AutoGradMode gradients(true);
   const at::Tensor batch = ids.expand({sequences, ids.size(1)}).contiguous(), labels = at::roll(batch, -1, 1);

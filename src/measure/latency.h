@@ -1,5 +1,5 @@
-// Variants of a trained Elastic-Softmax model whose times separate the cost of its second pass over the scores from the
-// time that its sparsity saves.
+// Variants of a trained Elastic-Softmax model. Comparing their times shows separately how much time the second pass
+// over the scores costs, and how much time the sparsity saves.
 #pragma once
 #include <filesystem>
 #include <map>
@@ -10,11 +10,11 @@
 
 namespace lazy::measure {
 
-// Trained offsets, and therefore the real fraction of keys with nonzero weight.
+// The model with its trained offsets, and therefore with the real fraction of keys with nonzero weight.
 inline constexpr const char* kAsTrained = "as trained";
-// All offsets are 0: second pass over the scores without sparsity.
+// The model with all offsets set to 0: it computes the second pass over the scores, but all keys have a nonzero weight.
 inline constexpr const char* kAllAlive = "all alive";
-inline constexpr const char* kOnePass = "one pass";  // normalizer softmax: no second pass over the scores
+inline constexpr const char* kOnePass = "one pass";  // the model with softmax, without the second pass
 
 struct LatencyVariant {
   std::string name;

@@ -28,7 +28,7 @@ LanguageModel load_on(const ModelInputs& inputs, const MeasureSizes& sizes, doub
   return model;
 }
 
-// Tokens of the validation split on which sinks are measured, without separators.
+// Returns the tokens of the validation split on which attention sinks are measured, without document separators.
 std::vector<int32_t> sink_text(const Tokenizer& tokenizer, const ModelInputs& inputs) {
   return sinks::corpus_source(tokenizer, inputs.corpus.string(), "validation").ids;
 }

@@ -1,7 +1,7 @@
 // The measurements of a trained model that `lazy measure model` and the records of the evidence protocol contain. Every
 // function receives a loaded model and returns a part of the record; numbers have six significant digits.
 // language_measures.cc measures losses. sink_measures.cc measures attention, hidden states and learned parameters.
-// measures.cc runs all measurements in the order of the record.
+// model_measures.cc runs all measurements in the order of the record.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -43,9 +43,9 @@ Json measure_snapshot(const ModelInputs& inputs, const MeasureSizes& sizes);
 // built in the same way as in training.
 Json heldout_measures(LanguageModel& model, const ModelInputs& inputs, int64_t most_tokens);
 // Returns {"bos_every_window": {...}, "no_bos": {...}} for the pages of WikiText and the passages of LAMBADA. For
-// WikiText, no_bos uses BOS only where lm-evaluation-harness predicts the first token of a page from it. Without BOS,
-// the first token of a LAMBADA passage has no context. This token is therefore not scored, neither with BOS nor without
-// it.
+// WikiText, no_bos uses BOS only as the context of the first token of a page, as in lm-evaluation-harness. The first
+// token of a LAMBADA passage would have no context without BOS. Therefore this token is scored in neither of the two
+// cases.
 Json wikitext_measures(LanguageModel& model, const Tokenizer& tokenizer, const ModelInputs& inputs);
 Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const ModelInputs& inputs);
 
@@ -55,14 +55,14 @@ Json length_measures(LanguageModel& model, const Stretches& stretches, const std
                      std::optional<int32_t> bos, bool progress);
 
 // Returns {T: {"bos": {...}, "no_bos": {...}}} with means over samples, layers, heads and queries, and the values of
-// every head. "uniform" is the value for uniform attention rows, which is 0 for an offset tau / i. "uniform_at_offsets"
-// is the value for uniform rows with the learned offsets.
+// every head. "uniform" is the sink ratio of attention rows with equal scores; for an offset tau / i it is 0, the value
+// at tau = -1. "uniform_at_offsets" is the sink ratio of such rows with the learned offsets (see sinks/uniform.h).
 Json sink_measures(LanguageModel& model, const std::vector<int32_t>& ids, std::optional<int32_t> bos,
                    const std::vector<int64_t>& lengths, int64_t tokens);
 // Returns {"sink_ratio", ...} for samples of equal length.
 Json sink_measures_of(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples);
-// Measures activations and the attention weights of every key in one pass. Computing the singular values dominates the
-// time; collapse_samples = 0 omits them.
+// Measures activations and the attention weights of every key in one pass. Most of the time is spent on the singular
+// values of `collapse_samples` samples, which measure the collapse of hidden states; 0 omits them.
 Json probe_measures(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, int64_t collapse_samples);
 // Returns {LENGTH: {"cosine", "effective_rank"}}: the mean pairwise cosine similarity and the effective rank of the
 // output hidden states over the first LENGTH tokens of at most 16 stretches.

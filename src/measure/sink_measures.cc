@@ -1,4 +1,4 @@
-// Measures sinks, hidden states, the attention weights of every key, and learned parameters.
+// Measures attention sinks, hidden states, the attention weights of every key, and learned parameters.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace lazy::measure {
 
 namespace {
 
-// Maximum number of tokens per forward pass: with attention statistics (kPassCuda, kPassCpu), and with the weights of
-// every key (kProbePass).
+// Maximum number of tokens per forward pass. kPassCuda and kPassCpu: passes that compute attention statistics on a GPU
+// and on a CPU. kProbePass: passes that compute the attention weights of every key.
 constexpr int64_t kPassCuda = 65536, kPassCpu = 4096, kProbePass = 4096;
-constexpr int64_t kLeavingKeys = 10;   // next_keys sums the weight of keys 2 to 10
+constexpr int64_t kLeavingKeys = 10;   // the value "next_keys" is the sum of the weights of keys 2 to 10
 constexpr size_t kCollapseTexts = 16;  // maximum number of texts of collapse_by_length
 constexpr int64_t kListedKeys = 16;    // number of keys whose mean weight is recorded
 
@@ -47,7 +47,7 @@ void over_batches(LanguageModel& model, const Samples& samples, int64_t pass_tok
   }
 }
 
-// A (rows, columns) tensor as nested float64 lists.
+// Converts a tensor (rows, columns) to nested lists of float64 numbers.
 std::vector<std::vector<double>> nested_rows(const at::Tensor& tensor) {
   const at::Tensor t = tensor.to(at::kCPU, at::kDouble).contiguous();
   std::vector<std::vector<double>> out;
@@ -83,8 +83,9 @@ Json collapse_json(const sinks::Collapse& collapse) {
       {"samples", collapse.result().front().size()}, {"cosine", rounded(cosine)}, {"effective_rank", rounded(rank)}};
 }
 
-// alpha_k, the mean weight of key k, is a mean over the queries from k on. In the record, the weight of a key is
-// relative to all queries, so alpha_k is multiplied by the fraction of queries that see key k.
+// Converts the weights of the keys to JSON. alpha_k, the mean weight on key k, is a mean over only those queries that
+// see key k. In the record, the weight of a key is a mean over all queries, so alpha_k is multiplied by the fraction of
+// queries that see key k.
 Json keys_json(const sinks::WeightMeasures::Result& weights) {
   const int64_t length = weights.alpha.size(2), last = std::min(kLeavingKeys, length);
   const at::Tensor share = at::arange(length, 0, -1, weights.alpha.options()) / static_cast<double>(length),
@@ -99,7 +100,7 @@ Json keys_json(const sinks::WeightMeasures::Result& weights) {
 }
 
 // Returns the ranges [first, last] of distances over which a bias curve is averaged: single distances up to 15, then
-// ranges whose width grows by a quarter.
+// ranges of first / 4 - 2 distances.
 std::vector<std::pair<int64_t, int64_t>> distance_ranges(int64_t window) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < window;) {

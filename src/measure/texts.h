@@ -1,4 +1,5 @@
-// Texts for measurements: windows of the validation split, stretches of text and their losses, tokens of text files.
+// Functions that provide texts for measurements: windows of the validation split, stretches of text and their losses,
+// and the tokens of text files.
 #pragma once
 #include <cstdint>
 #include <filesystem>

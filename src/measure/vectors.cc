@@ -12,15 +12,16 @@
 
 namespace lazy::measure {
 
-// Experiment: norms and variances per token of queries, keys, values (as defined for the tables of the paper) and of
-// the residual stream, for the sentence of the paper and for one repeated token.
+// Experiment: measures the norm and the variance of queries, keys, values and the residual stream at each token, as
+// defined for the tables of the paper. The texts are the sentence of the paper and a text that repeats one token.
 
 namespace {
 
 constexpr int64_t kTokens = 15;
 constexpr const char* kSentence = "Once upon a time, in a land far, far away, there lived a";
 
-// The probed activations: projections before and after norm and rotation (RoPE), and hidden states.
+// Probe points of the measured activations: queries and keys before and after their norm and RoPE, values, and hidden
+// states.
 constexpr const char* kPlaces[] = {"attention.q.projected", "attention.k.projected", "attention.v", "attention.q",
                                    "attention.k",           "attention.input",       "residual"};
 
@@ -68,8 +69,8 @@ Json vectors_experiment(const ExperimentInputs& run) {
           {"repeated", statistics_of(model, repeated)}};
 }
 
-// Experiment: variance of hidden states and values by position and layer on natural text, and the attention to the
-// first position.
+// Experiment: measures the variance of hidden states and values by position and layer on natural text, and the
+// attention to the first position.
 
 Json spread_experiment(const ExperimentInputs& run) {
   ModelAndTexts subject =

@@ -29,7 +29,7 @@ struct ActivationOptions {
 struct ActivationStatistics {
   std::string name;
   std::vector<int64_t> shape;                               // shape without the batch dimension
-  double mean = 0, deviation = 0, lowest = 0, highest = 0;  // over the finite entries; population standard deviation
+  double mean = 0, deviation = 0, lowest = 0, highest = 0;  // over finite entries; deviation: of the population
   // L2 norm and unbiased variance of the entries at each position, over all heads. Empty for attention scores and
   // weights.
   std::vector<double> norm, variance;
@@ -42,16 +42,17 @@ struct ActivationReport {
   ~ActivationReport();
 
   std::vector<ActivationStatistics> places;                 // in the order of the forward pass
-  std::vector<std::pair<std::string, at::Tensor>> tensors;  // fp32 on the CPU, without the batch dimension
+  std::vector<std::pair<std::string, at::Tensor>> tensors;  // names and fp32 tensors, without the batch dimension
   Measures measures;                                        // empty unless every layer contains attention
 };
 
-// Throws Error with the pattern that matches no probe point of the model.
+// Runs one forward pass over `ids` and reads the selected activations. Throws an Error that names a pattern if it
+// matches no probe point of the model.
 ActivationReport read_activations(LanguageModel& model, const std::vector<int64_t>& ids,
                                   const ActivationOptions& options);
 // Writes the tensors of `report` to a safetensors file.
 void save_tensors(const std::filesystem::path& file, const ActivationReport& report);
-// Formats a table row for each tensor in `file` with its name, shape and dtype.
+// Returns a text table with one row per saved tensor: name, shape and dtype.
 std::string saved_table(const std::filesystem::path& file, const ActivationReport& report);
 nlohmann::ordered_json to_json(const ActivationReport& probe);
 std::string to_table(const ActivationReport& probe);

@@ -25,9 +25,9 @@ namespace lazy::sinks {
 
 namespace {
 
-// Several short samples are processed in one pass with up to this number of tokens.
+// Maximum number of tokens per forward pass if several short samples are processed together.
 constexpr int64_t kTokensPerPass = 4096;
-// If layers are loaded one at a time, hidden states of at most this size in bytes pass through a layer together.
+// Maximum size in bytes of the hidden states that pass through a layer together if layers are loaded one at a time.
 constexpr int64_t kHiddenBytes = int64_t{1} << 30;
 
 // Converts samples to tensors of at most `batch` rows.
@@ -46,8 +46,9 @@ std::vector<at::Tensor> batches_of(const std::vector<std::vector<int64_t>>& samp
   return out;
 }
 
-// Runs forward passes over all samples and calls `use` with the statistics of each batch. With `apart`, each pass has
-// only one batch; this is needed for probes that store state during a pass.
+// Runs forward passes over all samples and calls `use` with the statistics of each batch. If layers are loaded one at a
+// time, several batches can pass through a layer together; `apart` prevents this, for probes that store state in a
+// pass.
 template <typename Use>
 void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& samples, const std::string& title,
                const ActivationHooks* probes, bool apart, const Use& use) {
@@ -58,7 +59,7 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
   const std::vector<at::Tensor> batches = batches_of(samples, batch, model.device());
   const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 *
-                        static_cast<int64_t>(sizeof(float));  // factor 2: branch and residual
+                        static_cast<int64_t>(sizeof(float));  // 2: layer output and residual
   const size_t together =
       model.offloaded() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
   std::unique_ptr<Progress> progress;
@@ -85,7 +86,7 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
 
 using Heads = std::vector<std::pair<int64_t, int64_t>>;  // pairs of 0-based layer and head
 
-// Returns the head with the highest sink ratio in each of up to four evenly spaced layers.
+// Selects up to four evenly spaced layers, and returns the head with the highest sink ratio in each of them.
 Heads strongest_sinks(const HeadMatrix& sink_ratio) {
   Heads heads;
   const auto layers = static_cast<int64_t>(sink_ratio.size()), shown = std::min<int64_t>(4, layers);
@@ -134,7 +135,8 @@ Heads named_heads(const std::string& maps, const ModelConfig& config) {
   return heads;
 }
 
-// Returns the text of each id, for labels. A character that is split over several tokens is shown at the last of them.
+// Returns the text of each token id, for labels. If the bytes of a character are split over several tokens, the label
+// of the last of these tokens contains the character.
 std::vector<std::string> token_texts(const Tokenizer& tokenizer, const std::vector<int64_t>& ids, bool bos) {
   std::vector<std::string> texts;
   std::string pending;

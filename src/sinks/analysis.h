@@ -23,7 +23,8 @@ namespace lazy::sinks {
 
 struct FurtherMeasures;  // sinks/probe_measures.h
 
-// The time grows quadratically with the length, and pretrained models have training lengths of up to 131072.
+// Default for the maximum number of tokens per sample. It limits the time, which grows quadratically with the length:
+// pretrained models have training lengths of up to 131072 tokens.
 inline constexpr int64_t kDefaultLength = 2048;
 
 struct AnalysisOptions {
@@ -32,8 +33,8 @@ struct AnalysisOptions {
   int64_t samples = 64;      // maximum number of samples; smaller if the text is short
   bool bos = false;          // start every sample with BOS
   int64_t sink_length = 64;  // number of tokens T per sample for Sink_1^0.3
-  // Maximum number of samples for Sink_1^0.3 and for the measures "weights" and "vectors". 0: Sink_1^0.3 is not
-  // measured.
+  // Maximum number of samples for Sink_1^0.3 and for the measures "weights" and "vectors". If it is 0, Sink_1^0.3 is
+  // not measured.
   int64_t sink_samples = 100;
   double threshold = 0.3;
   std::string maps = "auto";  // "auto", "all", "none", a list "LAYER:HEAD,..." of 0-based indices, or a sinks.json
@@ -69,7 +70,7 @@ std::string to_table(const Analysis& analysis);
 
 nlohmann::ordered_json to_json(const FurtherMeasures& further);
 std::string to_table(const FurtherMeasures& further);  // empty if nothing was measured
-// The entries of a tensor as nested lists.
+// Converts a tensor to nested JSON lists.
 nlohmann::ordered_json nested(const at::Tensor& tensor);
 
 }  // namespace lazy::sinks

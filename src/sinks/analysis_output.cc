@@ -17,7 +17,8 @@ using nlohmann::ordered_json;
 namespace {
 
 ordered_json rounded(const WeightRows& rows) {
-  // Six significant digits are much finer than any plot needs, and a weight above zero is never rounded to zero.
+  // Weights are rounded to six significant digits. This is more than any plot needs, and a weight above zero is never
+  // rounded to zero.
   ordered_json out = ordered_json::array();
   for (const auto& row : rows) {
     ordered_json line = ordered_json::array();
@@ -56,7 +57,7 @@ ordered_json to_json(const Analysis& s, const ModelConfig& config, const std::st
                                                            {"alive_fraction", &s.measures.alive_fraction},
                                                            {"sink_1_0.3", &s.sink_1}};
   for (const auto& [key, values] : all) {
-    if (values->empty()) continue;  // Sink_1 without samples
+    if (values->empty()) continue;  // Sink_1 was not measured
     out["overall"][key] = mean(*values);
     for (const auto& row : *values) out["per_layer"][key].push_back(row_mean(row));
     out["per_head"][key] = *values;

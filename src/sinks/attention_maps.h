@@ -1,4 +1,5 @@
-// Attention data for plots: the weights of single heads over a short text, and the small learned parameters.
+// Attention data for plots: the attention weights of single heads for a short text, and the learned offsets, distance
+// biases and ALiBi slopes.
 #pragma once
 #include <cstdint>
 #include <filesystem>

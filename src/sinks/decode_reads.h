@@ -36,9 +36,11 @@ class DecodeReads {
 
  private:
   struct ReadCounts {
-    // Number of visible (query head, query, key) triples, and of those with a weight above zero.
+    // pairs: number of visible (query head, query, key) triples. alive: number of these triples with a weight above
+    // zero.
     double pairs = 0, alive = 0;
-    // Number of visible (key-value head, query, key) triples, and of those whose row of V is needed.
+    // rows: number of visible (key-value head, query, key) triples. alive_in_group: number of these triples for which
+    // the row of V is needed.
     double rows = 0, alive_in_group = 0;
     double row_bytes = 0;  // bytes of one row of K or V
   };

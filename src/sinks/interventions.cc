@@ -37,7 +37,8 @@ std::optional<double> as_number(const std::string& text) {
   return value;
 }
 
-// Checkpoints have weight names with or without this prefix: "transformer.h.0.attn" -> "h.0.attn".
+// Removes the prefix "model." or "transformer." of a weight name: "transformer.h.0.attn" -> "h.0.attn". Some
+// checkpoints have names with this prefix, others have names without it.
 std::string without_prefix(const std::string& name) {
   for (const char* prefix : {"model.", "transformer."}) {
     if (name.starts_with(prefix)) return name.substr(std::string(prefix).size());
@@ -45,7 +46,7 @@ std::string without_prefix(const std::string& name) {
   return name;
 }
 
-// The index of an activation does not include the batch dimension.
+// Number of leading dimensions that the index of an activation skips: the batch dimension.
 constexpr int64_t kAfterBatch = 1;
 
 bool is_matrix(const std::string& activation) {
@@ -143,7 +144,8 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
     }
   }
-  // The reading hooks are registered last, so that they see the activation after all changes at this probe point.
+  // The hooks that read activations are registered last, so that they read the activation after all changes at this
+  // point.
   for (const auto& [name, tensor] : seen_) {
     probes_.read(name, [this](const std::string& place, const at::Tensor& t) { seen_[place] = t; });
   }
@@ -180,7 +182,8 @@ void ScopedInterventions::change_activations(const Change& change, const std::ve
   for (const Term& term : change.value) {
     const auto source = std::find(names.begin(), names.end(), term.name);
     if (source == names.end()) {
-      // Throws before any pass if the name does not exist.
+      // The term is not an activation. look_up() throws an Error now, before any pass, if no weight has its name
+      // either.
       if (!term.name.empty() && term.name != "@") look_up(term.name, change);
       continue;
     }

@@ -34,7 +34,7 @@ class Interventions {
   enum class Kind { replace, add, swap };
   struct Term {
     double factor = 1;
-    std::string name;  // empty if the term is a number
+    std::string name;  // name of a weight or activation; empty if the term is a number
     TensorIndex index;
   };
   struct Change {
@@ -42,7 +42,7 @@ class Interventions {
     std::string text;  // for messages, for example "--add layers.1.residual[0]=..."
     NamedPart target;
     std::vector<Term> value;
-    int64_t first = 0, second = 0;  // indices of a swap
+    int64_t first = 0, second = 0;  // the two positions of swap_positions
   };
   Change parse(Kind kind, const char* option, const std::string& text);
   std::vector<Change> changes_;

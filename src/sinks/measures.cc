@@ -51,7 +51,7 @@ double visible_pairs(int64_t length, int64_t window, const Segments& segments) {
     return pairs;
   }
   const int64_t w = window > 0 ? std::min(window, length) : length;
-  // The first w queries see 1, 2, ..., w keys. All other queries see w keys.
+  // With a sliding window of w keys, the first w queries see 1, 2, ..., w keys. All later queries see w keys.
   return double(w) * double(w + 1) / 2 + double(length - w) * double(w);
 }
 

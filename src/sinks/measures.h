@@ -19,7 +19,7 @@ struct ModelConfig;
 
 namespace lazy::sinks {
 
-// Explains the first four measures; printed after tables.
+// Explanation of the first four measures, which is printed after tables.
 inline constexpr const char* kMeasureLegend =
     "sink ratio: mean weight on the first key; density: mean weight on all other keys; released mass: 1 minus sink "
     "ratio and density; alive fraction: share of visible pairs with a weight above zero\n";
@@ -36,7 +36,7 @@ class MeasureSum {
   // `stats` is ForwardResult::stats of one pass without a cache: for each layer a tensor (3, batch, heads, length).
   // `windows` is the result of layer_windows for the model.
   void add(const std::vector<at::Tensor>& stats, const std::vector<int64_t>& windows);
-  Measures result() const;  // throws Error if nothing was added
+  Measures result() const;  // throws Error if add() was never called
 
  private:
   Segments segments_;

@@ -10,10 +10,10 @@
 namespace lazy::sinks {
 namespace {
 
-// number of entries that are processed at a time, so that they stay in the CPU cache
+// Number of entries that are processed at a time. They fit into the CPU cache.
 constexpr int64_t kPart = int64_t{1} << 18;
 
-// Returns the median of |entry| over evenly spaced positions.
+// Returns the median of |entry| over at most kMedianEntries entries of x at evenly spaced positions.
 double median_size(const at::Tensor& x) {
   const int64_t most = std::max<int64_t>(1, kMedianEntries / x.size(1)), every = (x.size(0) + most - 1) / most;
   return x.slice(0, 0, x.size(0), every).to(at::kFloat).abs().median().item<double>();

@@ -25,16 +25,17 @@ class Outliers {
 
   // Statistics of one layer at one probe point. Values are means over samples unless stated otherwise.
   struct Layer {
-    // Kurtosis of the channels at a position (fourth central moment divided by the squared variance, 3 for a Gaussian),
-    // as the mean over positions.
-    double kurtosis = 0, kurtosis_first = 0;  // all positions except the first; the first position
+    // Kurtosis over the channels at one position: fourth central moment divided by the squared variance, 3 for a
+    // Gaussian. kurtosis: mean over all positions except the first. kurtosis_first: value at the first position.
+    double kurtosis = 0, kurtosis_first = 0;
     double largest = 0;                       // maximum of |entry| over all samples
     double median = 0;                        // median of |entry|
     double ratio = 0;                         // largest entry divided by the median of the sample
-    // Number of positions with an entry above kSpike medians, and fraction of first positions with such an entry.
+    // A spike is an entry larger than kSpike times the median. spikes: number of positions with a spike. spikes_first:
+    // fraction of samples whose first position has a spike.
     double spikes = 0, spikes_first = 0;
     int64_t dimension = 0;  // the channel that most often has the largest entry of a position
-    // Fraction of positions, without first positions, whose largest entry is in this channel.
+    // Fraction of positions, without first positions, whose largest entry is in the channel `dimension`.
     double dimension_share = 0;
     // Up to kChannels channels with the largest root mean square over all positions. The values are relative to the
     // median channel.

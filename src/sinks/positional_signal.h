@@ -10,21 +10,21 @@
 
 namespace lazy::sinks {
 
-// How the effective positional encoding EPE_i is computed: literal: the MLP is applied to the position vector p_i;
-// normed: the MLP is applied to the norm of p_i; block: the whole first layer is applied to a sequence that consists
-// only of p_i.
+// Ways to compute the effective positional encoding EPE_i from the position vector p_i. literal: p_i + MLP(p_i).
+// normed: p_i + MLP(norm(p_i)). block: the output of the whole first layer for a sequence that consists only of p_i.
 enum class EffectivePositions { literal, normed, block };
 inline constexpr EffectivePositions kEffectivePositionVariants[] = {
     EffectivePositions::literal, EffectivePositions::normed, EffectivePositions::block};
 const char* name(EffectivePositions variant);
 
-// Returns (positions, hidden_size) fp32. Throws Error for a model without learned positions or without an MLP.
+// Returns EPE_i for all positions, (positions, hidden_size) fp32. Throws Error for a model without learned positions or
+// without an MLP.
 at::Tensor effective_positions(LanguageModel& model, EffectivePositions variant);
 // Returns the position vectors p_i, in the shape of effective_positions.
 at::Tensor position_vectors(LanguageModel& model);
 
-// Throws Error unless queries have a bias and are neither rotated (RoPE) nor normalized. Otherwise the added term would
-// depend on the position or the norm of the query.
+// Throws Error unless queries have a bias and are neither rotated by RoPE nor normalized. With RoPE or normalization,
+// the term gamma . x_j would depend on the position or the norm of the query.
 void require_query_bias(const LanguageModel& model);
 
 // Returns gamma of every query head, (heads, hidden_size) float64, not divided by the square root of the head size.

@@ -1,5 +1,5 @@
-// Replaces the softmax of a trained model by ReLU with an offset, without further training. This is the control
-// experiment that shows how much of the sparsity of a model with learned offsets is due to training.
+// Replaces the softmax p of a trained model by ReLU(p + offset), without further training. This control experiment
+// shows how much of the sparsity of a model with learned offsets is due to its training.
 #pragma once
 #include "model/language_model.h"
 

@@ -65,7 +65,7 @@ void WeightMeasures::measure(Layer& layer, const at::Tensor& q, const at::Tensor
                    entropy = at::zeros({q.size(0), q.size(2)}, wide), queries = at::zeros({q.size(0), q.size(2)}, wide);
   for (int64_t first = 0; first < length; first += block) {
     const int64_t end = std::min(first + block, length);
-    // The queries of this block do not see later keys.
+    // Only the keys before `end` are needed, because the queries of this block do not see later keys.
     const at::Tensor weights =
         ops::normalized_weights(ops::attention_scores(q.slice(1, first, end), k.slice(1, 0, end), terms, first), terms);
     received.slice(2, 0, end) += received_by_keys(weights);
@@ -109,8 +109,8 @@ WeightMeasures::Result WeightMeasures::result() const {
 
 namespace {
 
-// Returns the index of the hidden states: N before layer N, then one index after the last layer and one after the last
-// norm.
+// Returns the index of hidden states in lists by position in the model: N for the hidden states before layer N, the
+// number of layers for those after the last layer, and the number of layers + 1 for those after the last norm.
 size_t place_of(const std::string& name, size_t layers) {
   if (name == "final.hidden") return layers + 1;
   return name == "final.residual" ? layers : static_cast<size_t>(layer_of(name));

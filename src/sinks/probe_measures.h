@@ -78,12 +78,11 @@ class VectorStatistics {
 
  private:
   std::string place_;
-  std::vector<at::Tensor> norm_, variance_;  // [layer], sums
+  std::vector<at::Tensor> norm_, variance_;  // [layer]: sums over samples
   std::vector<int64_t> samples_;
 };
 
-// Massive activations (Sun et al. 2024): entries a of the hidden state of a layer with |a| > 100 and with |a| > 1000
-// times the median |a|.
+// Massive activations (Sun et al. 2024): entries a of a hidden state with |a| > 100 and |a| > 1000 median(|a|).
 class MassiveActivations {
  public:
   explicit MassiveActivations(int64_t layers, double least = 100, double times = 1000)
@@ -113,8 +112,8 @@ struct HiddenSimilarity {
 };
 HiddenSimilarity hidden_similarity(const at::Tensor& hidden);  // (positions, dim)
 
-// Representational collapse: the similarity of hidden states before each layer, after the last layer and after the last
-// norm, for each sample.
+// Measures representational collapse: the similarity between the hidden states of different positions, before each
+// layer, after the last layer and after the last norm. There is one result per sample.
 class Collapse {
  public:
   // Singular values are expensive to compute, so only the first `most` samples are measured.

@@ -11,7 +11,7 @@ namespace lazy::sinks {
 
 namespace {
 
-// x: (batch, positions, width) fp32
+// Adds the statistics of the residual stream x, (batch, positions, width) fp32, to the sums in `part`.
 void add(ResidualStatistics::ResidualMoments& part, const at::Tensor& x) {
   if (x.numel() == 0) return;
   const at::Tensor square = (x - x.mean(-1, true)).square(), variance = square.mean(-1);

@@ -10,7 +10,7 @@ namespace lazy::sinks {
 
 class ResidualStatistics {
  public:
-  // Covers the residual stream before each layer and after the last layer.
+  // The object measures the residual stream before each of `layers` layers and after the last layer.
   explicit ResidualStatistics(int64_t layers) : places_(static_cast<size_t>(layers) + 1) {}
   void attach(ActivationHooks& probes);
 
@@ -23,13 +23,13 @@ class ResidualStatistics {
     double positions = 0;
   };
   struct PositionStatistics {
-    ResidualMoments first, others;  // the first position; all other positions
+    ResidualMoments first, others;  // first: moments at the first position; others: at all other positions
   };
   // Throws Error if nothing was measured.
   std::vector<PositionStatistics> result() const;
 
  private:
-  std::vector<PositionStatistics> places_;  // sums
+  std::vector<PositionStatistics> places_;  // sums over positions and samples
 };
 
 }  // namespace lazy::sinks

@@ -37,8 +37,8 @@ class ScopedInterventions {
   ScopedInterventions(const ScopedInterventions&) = delete;
   ScopedInterventions& operator=(const ScopedInterventions&) = delete;
   const ActivationHooks& probes() const { return probes_; }
-  // Returns whether a value of an intervention is read from an activation of the same pass. Batches must then run one
-  // at a time.
+  // Returns whether an intervention uses an activation of the same pass as a value. In this case, each pass must
+  // process only one batch.
   bool reads_activations() const { return !seen_.empty(); }
 
  private:

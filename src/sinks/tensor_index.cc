@@ -22,7 +22,8 @@ int64_t index_number(std::string_view text, const std::string& whole, const std:
   return value;
 }
 
-// Returns an open mesh: for each dimension, a tensor of its entries that extends along that dimension.
+// Returns an open mesh like numpy.ix_: for each dimension d, a tensor with the indices of that dimension, whose shape
+// is 1 in all dimensions except d.
 c10::List<std::optional<at::Tensor>> mesh(const std::vector<std::vector<int64_t>>& entries, at::Device device) {
   c10::List<std::optional<at::Tensor>> out;
   for (size_t d = 0; d < entries.size(); ++d) {
@@ -104,7 +105,8 @@ void TensorIndex::put(const at::Tensor& tensor, const at::Tensor& values, int64_
 }
 
 NamedPart parse_part(const std::string& text, const std::string& where) {
-  // A bracket that is part of a pattern, such as layers.[2-5].mlp, is followed by more of the name.
+  // An index is at the end of the text. A bracket that is followed by other characters, as in layers.[2-5].mlp, belongs
+  // to a pattern.
   const size_t open = text.rfind('[');
   if (text.empty() || text.back() != ']' || open == std::string::npos) return {text, {}};
   return {text.substr(0, open), TensorIndex::parse(text.substr(open + 1, text.size() - open - 2), where)};

@@ -16,9 +16,10 @@ class TensorIndex {
   // `text` is the part between the brackets. `where` identifies the index in error messages.
   static TensorIndex parse(const std::string& text, const std::string& where);
 
-  // Returns the indexed part. Dimensions with a single entry are kept. The first `skip` dimensions are not indexed.
+  // Returns the indexed part. A dimension that is indexed by a single entry is kept with size 1. The first `skip`
+  // dimensions are not indexed.
   at::Tensor of(const at::Tensor& tensor, int64_t skip, const std::string& where) const;
-  // Writes `values`, broadcast to the shape of the part, in place.
+  // Writes `values`, broadcast to the shape of the indexed part, to this part of `tensor` in place.
   void put(const at::Tensor& tensor, const at::Tensor& values, int64_t skip, const std::string& where) const;
 
  private:
@@ -31,7 +32,7 @@ class TensorIndex {
   std::vector<IndexRange> ranges_;
 };
 
-// A part "name[index]". Without brackets the index covers the whole tensor.
+// A parsed text "name[index]". Without brackets, the index covers the whole tensor.
 struct NamedPart {
   std::string name;
   TensorIndex index;

@@ -32,7 +32,7 @@ TextSource text_source(const Tokenizer& tokenizer, const std::string& text, cons
 
 TextSource corpus_source(const Tokenizer& tokenizer, const std::string& corpus, const std::string& split,
                          int64_t most) {
-  constexpr int64_t kBlock = 64;  // with small blocks, only a few tokens are lost at the end of a group
+  constexpr int64_t kBlock = 64;  // incomplete blocks are dropped, so small blocks lose few tokens
   SequenceOptions options;
   options.length = kBlock;
   options.bos_per_document = false;

@@ -1,4 +1,4 @@
-// The attention of single tokens: the statistics of every head at each token, and the weights of the last token.
+// The attention of single query tokens: the statistics of every head at each token, and the weights of the last token.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,8 +17,9 @@ struct TokenAttention {
   std::vector<at::Tensor> weights;
 };
 
-// Runs one pass over ids (length), int64. Memory does not grow quadratically with the length, except for
-// Transformer-XL. The statistics cover the queries from `first` on. statistics_only: do not compute weights.
+// Runs one forward pass over `ids` (length), int64. The statistics cover the queries from index `first` to the end.
+// With statistics_only, `weights` is not computed. Memory does not grow quadratically with the length, except for
+// Transformer-XL.
 TokenAttention token_attention(LanguageModel& model, const at::Tensor& ids, int64_t first,
                                bool statistics_only = false);
 

@@ -10,7 +10,7 @@
 namespace lazy::sinks {
 namespace {
 
-// Returns whether the weights of equal scores depend on the value of the scores.
+// Returns whether the weights of a row with equal scores depend on the value of these scores.
 bool depends_on_level(Normalizer normalizer) {
   return normalizer == Normalizer::softmax_sink || normalizer == Normalizer::sigmoid ||
          normalizer == Normalizer::softpick;

@@ -21,10 +21,11 @@
 
 namespace lazy::sinks {
 
-// Throws Error for a normalizer whose weights for equal scores depend on the value of the scores.
+// Returns the sink ratio of rows with equal scores for one offset `tau` and `length` queries. Throws Error for a
+// normalizer whose weights depend on the value of the equal scores.
 double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, int64_t length);
-// Returns the ratio for every layer and head, using the offsets of the model. Throws Error for a sliding window,
-// because later queries then do not see the first key.
+// Returns this sink ratio for every layer and head, using the offsets of the model. Throws Error for a model with a
+// sliding window, because later queries then do not see the first key.
 HeadMatrix uniform_sink_ratios(const LanguageModel& model, int64_t length);
 
 // Computes the sink ratios of uniform attention rows for passes of one length, for every normalizer.

@@ -16,8 +16,8 @@ namespace lazy::eval {
 
 namespace {
 
-// byte_perplexity and bits_per_byte are functions of the same log-likelihoods as word_perplexity, so their tests would
-// have identical results.
+// The metrics that are compared. byte_perplexity and bits_per_byte are left out: they are computed from the same
+// log-likelihoods as word_perplexity, so their tests would have identical results.
 constexpr std::array kAccuracies = {"acc", "acc_norm"}, kPerplexities = {"perplexity", "word_perplexity"};
 
 bool one_of(const auto& names, const std::string& name) {
@@ -49,8 +49,8 @@ void check_same_documents(const std::string& task, const ResultFolder& first, co
       fail("eval --compare", "{}: document {} of {} is not in {}", task, number, first.path.string(),
            second.path.string());
     }
-    // Rows with different columns, for example from the Hugging Face Hub and from a local file, may contain the same
-    // question.
+    // The hashes of two rows can differ although the question is the same, for example if one row is from the Hugging
+    // Face Hub and one from a local file with other columns. Then the hashes of the questions are equal.
     if (document.document_hash != found->second.document_hash &&
         document.question_hash != found->second.question_hash) {
       fail("eval --compare", "{}: document {} differs between {} and {}: the runs used different data", task, number,
@@ -64,7 +64,8 @@ struct Paired {
   std::vector<PairedDifference> documents;
 };
 
-// An accuracy is the mean of the documents' values. A perplexity is exp(-mean), and its logarithm is compared.
+// Pairs the values of a metric by document. An accuracy is the mean of the documents' values. A perplexity is
+// exp(-mean) of the documents' log-likelihoods, so its logarithm is compared.
 Paired pair_documents(const std::string& task, const std::string& metric, const TaskSamples& a, const TaskSamples& b) {
   Paired paired;
   paired.row.task = task;

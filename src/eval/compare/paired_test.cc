@@ -17,8 +17,8 @@ double sum_of_units(const std::vector<PairedDifference>& documents) {
   return units;
 }
 
-// Returns a uniform number in [0, count), computed as the high half of a product. The result of
-// std::uniform_int_distribution differs between standard libraries.
+// Returns a uniform random number in [0, count): the high 64 bits of the product of a random number and `count`.
+// std::uniform_int_distribution is not used because its results differ between standard libraries.
 size_t draw(std::mt19937_64& generator, size_t count) {
   return static_cast<size_t>((static_cast<unsigned __int128>(generator()) * count) >> 64);
 }
@@ -50,7 +50,8 @@ TTest paired_t_test(const PairedBenchmarks& benchmarks) {
     for (const auto& document : documents) document_mean += document.difference / n;
     for (const auto& document : documents)
       squares += (document.difference - document_mean) * (document.difference - document_mean);
-    // The estimate of a benchmark is its mean difference multiplied by the number of documents per unit.
+    // The estimate for a benchmark is sum of differences / sum of units. This is the mean difference of the documents
+    // multiplied by the number of documents and divided by the sum of units.
     const double scale = n / sum_of_units(documents), of_mean = squares / (n - 1) / n * scale * scale;
     mean += document_mean * scale;
     variance += of_mean;

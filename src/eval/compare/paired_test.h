@@ -7,8 +7,8 @@
 
 namespace lazy::eval {
 
-// The contribution of a document: the difference between the sums of two models, and the number of units (documents or
-// words).
+// The contribution of one document to a paired test. difference: value of the second model minus value of the first
+// model. units: 1 for a metric per document, or the number of words of the document for a metric per word.
 struct PairedDifference {
   double difference = 0, units = 1;
 };
@@ -18,7 +18,8 @@ struct TTest {
   double p = 1;  // two-sided p-value; NaN if there are too few documents
 };
 
-// The documents of each benchmark. The estimate is the mean over benchmarks of (sum of differences / sum of units).
+// The documents of each benchmark. mean_difference returns the estimate that the following functions test: the mean
+// over benchmarks of (sum of differences / sum of units).
 using PairedBenchmarks = std::vector<std::vector<PairedDifference>>;
 double mean_difference(const PairedBenchmarks& benchmarks);
 
@@ -28,8 +29,8 @@ double mean_difference(const PairedBenchmarks& benchmarks);
 // document has the same nonzero difference.
 TTest paired_t_test(const PairedBenchmarks& benchmarks);
 
-// Percentile interval of the estimate over resamples of the documents, drawn with replacement within each benchmark.
-// The same seed gives the same interval on every machine.
+// Returns the bootstrap percentile interval of the estimate. Each resample draws the documents of each benchmark with
+// replacement. The same seed gives the same interval on every machine.
 ConfidenceInterval paired_bootstrap(const PairedBenchmarks& benchmarks, double confidence = 0.95,
                                     int64_t resamples = 10000, uint64_t seed = 42);
 

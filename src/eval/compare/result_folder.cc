@@ -47,8 +47,8 @@ void read_samples(std::istream& lines, const std::string& source, TaskSamples& t
   if (task.documents.empty()) fail("eval --compare", "{}: expected samples, found none", source);
 }
 
-// Finds samples_TASK_DATE.jsonl next to results_DATE.json and reads the task version and number of shots from the
-// results.
+// Reads the samples of a task from samples_TASK_DATE.jsonl next to results_DATE.json. The task version and the number
+// of few-shot examples are read from the results file.
 TaskSamples samples_of(const fs::path& results_file, const json& results, const std::string& task) {
   const std::string date = results_file.stem().string().substr(kResults.size());
   const auto stated = [&](const char* key) {

@@ -16,13 +16,13 @@ struct SampleValue {
 };
 
 struct SampleDocument {
-  std::string document_hash, question_hash;  // hash of the row; hash of prompt and target
+  std::string document_hash, question_hash;  // document_hash: hash of the row; question_hash: hash of prompt and target
   std::map<std::string, SampleValue> metrics;
 };
 
 struct TaskSamples {
   std::filesystem::path file;
-  std::string version, shots;  // as stated in the results file
+  std::string version, shots;  // task version and number of few-shot examples, as written in the results file
   std::map<int64_t, SampleDocument> documents;
 };
 
@@ -31,11 +31,11 @@ struct ResultFolder {
   std::map<std::string, TaskSamples> tasks;  // tasks with samples
 };
 
-// Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if all results
-// are without samples, if two folders contain results of the same task (which are therefore results of two models), or
-// if a file is malformed.
+// Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if no result
+// has samples, if a file is malformed, or if two subfolders contain results of the same task, because these are results
+// of two different models.
 ResultFolder read_result_folder(const std::filesystem::path& path);
-// Returns the same structure for results in memory that have samples.
+// Converts results in memory to a ResultFolder. Only results with samples are included.
 ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results);
 
 }  // namespace lazy::eval

@@ -14,7 +14,7 @@ namespace lazy::eval::length {
 
 namespace {
 
-// Number of tokens that an item occupies in a stream.
+// Returns the number of tokens that an item and the separator before it have in a stream.
 size_t stream_tokens(const LambadaItem& item, std::span<const int32_t> separator) {
   return separator.size() + item.ids.size();
 }
@@ -136,8 +136,8 @@ namespace {
 
 constexpr const char* kSeparator = "\n\n";
 
-// Adds accuracy and perplexity of the last words. As in the benchmark, the perplexity is exp of the mean loss per word
-// over all items.
+// Adds the accuracy and the perplexity of the last words to `row`. As in the LAMBADA benchmark, the perplexity is exp
+// of the mean loss of a last word.
 void add_words(Json& row, const LambadaSums& sums, const Bootstrap& bootstrap) {
   const double n = static_cast<double>(sums.word_loss.size());
   const std::vector<double> ones(sums.word_loss.size(), 1.0);

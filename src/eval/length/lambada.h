@@ -1,4 +1,5 @@
-// LAMBADA at arbitrary lengths. Items are concatenated to streams in which all tokens and the last words are scored.
+// LAMBADA at arbitrary context lengths. Items are concatenated to streams of the given length. Two losses are measured:
+// the loss of all tokens, and the loss of the last words.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,13 +21,13 @@ struct LambadaItem {
   std::vector<int32_t> ids;  // the whole passage
   size_t context = 0;        // number of tokens before the last word
 };
-// As in the benchmark, the tokens of the last word are the tokens of the whole passage after removing as many tokens as
-// the passage without its last word has.
+// If the passage without its last word has n tokens, the tokens of the last word are the tokens of the whole passage
+// after the first n tokens. The LAMBADA benchmark uses the same rule.
 std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, const Tokenizer& tokenizer);
 
-// A stream of whole passages in order, each preceded by the separator, as many as fit into `length` input tokens. A
-// passage is never split, so its last word always has the whole passage as context. Separators are context and are not
-// scored.
+// A stream consists of consecutive passages, each preceded by the separator. It has as many passages as fit into
+// `length` input tokens. A passage is never split, so its last word always has the whole passage as context. Separators
+// are not scored.
 struct LambadaStream {
   Window window;
   std::vector<size_t> starts;  // index of the first target of each item
@@ -34,13 +35,14 @@ struct LambadaStream {
 };
 std::vector<LambadaStream> lambada_streams(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                                            std::optional<int32_t> bos, int64_t length);
-// Returns the minimum length that fits the longest item.
+// Returns the minimum stream length, in tokens, into which the longest item fits.
 int64_t min_lambada_length(std::span<const LambadaItem> items, std::span<const int32_t> separator,
                            std::optional<int32_t> bos);
 
 struct LambadaSums {                 // each vector has one element per item
   std::vector<double> loss, tokens;  // loss in nats and number of tokens, over all tokens of the item
-  // Loss of the last word in nats; and 1 if each of its tokens was the most likely token, otherwise 0.
+  // word_loss: loss of the last word in nats. word_correct: 1 if each of its tokens was the most likely token,
+  // otherwise 0.
   std::vector<double> word_loss, word_correct;
   int64_t streams = 0, not_finite = 0;
 };

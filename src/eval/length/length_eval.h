@@ -44,7 +44,7 @@ struct LengthEvalOptions {
       tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: as the given data allows
   std::filesystem::path data, corpus, text;
   std::string split = "validation";
-  // Maximum number of documents or items; values below 1 are a fraction. A text file is one document.
+  // Maximum number of documents or items. Values below 1 are a fraction of all documents. A text file is one document.
   std::optional<double> limit;
   bool bos = false, per_document = false;
   int64_t stride = 0, resamples = 1000;

@@ -36,7 +36,7 @@ OptionalInterval Bootstrap::interval(std::vector<double> draws) const {
 
 OptionalInterval wilson(double successes, double trials) {
   if (!(trials > 0)) return std::nullopt;
-  constexpr double z = 1.959963984540054;  // 95 % quantile of the normal distribution
+  constexpr double z = 1.959963984540054;  // 97.5 % quantile of the normal distribution, for a two-sided 95 % interval
   const double p = successes / trials, scale = 1 + z * z / trials, middle = (p + z * z / (2 * trials)) / scale;
   const double half = z / scale * std::sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials));
   return ConfidenceInterval{std::max(0.0, middle - half), std::min(1.0, middle + half)};
@@ -64,8 +64,9 @@ Json compare_change(const LossCurve& base, const LossCurve& other, const LengthE
   if (base.tokenizer != other.tokenizer || base.lengths != other.lengths || base.tokens != other.tokens) return rows;
   const Bootstrap bootstrap(static_cast<int64_t>(base.tokens.size()), options.resamples, options.synthetic.seed);
   for (size_t l = 1; l < base.lengths.size(); ++l) {
-    // Computes (other(L) - other(first)) - (base(L) - base(first)). The differences are summed for each unit first, so
-    // that only one ratio has to be computed.
+    // Computes (other(L) - other(first)) - (base(L) - base(first)), where other(L) and base(L) are the losses per token
+    // of the two models at length L. The differences are computed for each unit first, so that only one ratio (sum of
+    // differences / sum of tokens) has to be resampled.
     std::vector<double> change(base.tokens.size());
     for (size_t u = 0; u < change.size(); ++u) {
       change[u] = (other.loss[l][u] - other.loss[0][u]) - (base.loss[l][u] - base.loss[0][u]);

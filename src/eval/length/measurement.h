@@ -1,5 +1,5 @@
-// Common parts of the tasks over several lengths: the measurement of one task for one model, loss curves by document,
-// and bootstrap intervals.
+// Types and functions that all tasks over several context lengths use: the measurement of one task for one model, loss
+// curves by document, and bootstrap intervals.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -15,12 +15,13 @@
 
 namespace lazy::eval::length {
 
-// Sums of the loss for every unit (document, item or block) at every length, for the comparison of models.
+// The loss of one model at every length, for the comparison of models. A unit is a document, an item of LAMBADA, or a
+// block of tokens. The losses of a unit are summed over its tokens.
 struct LossCurve {
   std::vector<int64_t> lengths;
   std::vector<std::vector<double>> loss;  // indexed by [length][unit], in nats
-  std::vector<double> tokens;             // indexed by [unit]; the same for every length
-  uint64_t tokenizer = 0;                 // fingerprint; losses per token are comparable only for the same tokenizer
+  std::vector<double> tokens;             // number of tokens, indexed by [unit]; the same for every length
+  uint64_t tokenizer = 0;                 // fingerprint; only losses of equal tokenizers are comparable
 };
 
 struct Measurement {
@@ -39,15 +40,16 @@ Measurement measure_lambada(const LoadedModel& model, const std::vector<TextPair
 Measurement measure_synthetic(const LoadedModel& model, const std::string& task, const LengthEvalOptions& options,
                               const std::string& title, const OnEntry& on_entry);
 
-// For each length after the first, returns how much more the loss of `other` increases from the first length to this
-// length than the loss of `base` does, in nats per token. Both curves use the same bootstrap resamples.
+// Compares how the losses of two models change with the length. For each length after the first one, returns the
+// increase of the loss of `other` since the first length minus the increase of the loss of `base`, in nats per token.
+// Both curves use the same bootstrap resamples.
 Json compare_change(const LossCurve& base, const LossCurve& other, const LengthEvalOptions& options);
 
 // A 95 % interval. It is absent for fewer than two units or if no bootstrap draw is finite.
 using OptionalInterval = std::optional<ConfidenceInterval>;
 
-// Computes intervals by resampling units with replacement. All statistics use the same seeded resamples, so that two
-// statistics can be compared draw by draw.
+// Computes bootstrap intervals by resampling units with replacement. All statistics use the same seeded resamples.
+// Therefore the interval of a difference of two statistics can be computed from the differences of their draws.
 class Bootstrap {
  public:
   Bootstrap(int64_t units, int64_t resamples, uint64_t seed) : units_(units), resamples_(resamples), seed_(seed) {}

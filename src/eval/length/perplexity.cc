@@ -75,7 +75,7 @@ namespace {
 
 constexpr size_t kNotScored = ~size_t{0};
 
-// Concatenated tokens, and the unit to which each token belongs.
+// Concatenated tokens of all documents, and for each token the index of its unit (see RollingSums).
 struct Stream {
   std::vector<int32_t> ids;
   std::vector<size_t> units;
@@ -125,7 +125,7 @@ RollingSums score_rolling(const Scorer& scorer, const TokenizedText& text, int64
   sums.bin_loss.assign(bins, std::vector<double>(units));
   sums.bin_tokens = sums.bin_loss;
   const std::vector<Score> scores = scorer(windows, title);
-  size_t at = 0;  // rolling windows predict every token exactly once, in order
+  size_t at = 0;  // index of the next token; rolling windows predict every token exactly once, in order
   for (size_t w = 0; w < windows.size(); ++w) {
     const size_t before = windows[w].input.size() - windows[w].targets.size();
     for (size_t t = 0; t < windows[w].targets.size(); ++t) {
@@ -161,8 +161,8 @@ Json bins_json(const RollingSums& sums, const Bootstrap& bootstrap, int64_t leng
   return bins;
 }
 
-// Returns the number of words of each unit. For blocks only the total is known, so it is divided in proportion to their
-// number of tokens.
+// Returns the number of words of each unit. If the units are blocks, only the total number of words is known. It is
+// then divided among the blocks in proportion to their number of tokens.
 std::vector<double> words_by_unit(const TokenizedText& text, const RollingSums& sums, int64_t block) {
   if (block == 0) return {text.words.begin(), text.words.end()};
   const double per_token =

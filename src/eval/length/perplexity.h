@@ -39,18 +39,18 @@ struct TokenizedText {
 TokenizedText tokenize(const TextSource& source, const Tokenizer& tokenizer, const ModelConfig& config);
 
 struct RollingOptions {
-  // Insert BOS before every document and use it in place of the first token of every window. BOS is not scored.
+  // Whether BOS is inserted before every document and is the first token of every window. BOS is not scored.
   bool bos = false;
   bool per_document = false;  // true: windows end at the end of a document; false: documents are concatenated
   int64_t stride = 0;  // number of tokens that each window after the first one predicts; 0: windows do not overlap
   int32_t first_context = 0;  // the token before the first token of the text
 };
 
-// Assigns tokens to bins by their number of visible context tokens: 1 in bin 0, 2 in bin 1, 3-4 in bin 2, 5-8 in bin 3,
-// ...
+// Returns the bin of a token that is predicted from `visible` context tokens: 1 is in bin 0, 2 in bin 1, 3-4 in bin 2,
+// 5-8 in bin 3, ...
 int position_bin(int64_t visible);
-int64_t bin_first(int bin);  // 1, 2, 3, 5, 9, ...
-int64_t bin_last(int bin);   // 1, 2, 4, 8, 16, ...
+int64_t bin_first(int bin);  // minimum number of context tokens in a bin: 1, 2, 3, 5, 9, ...
+int64_t bin_last(int bin);   // maximum number of context tokens in a bin: 1, 2, 4, 8, 16, ...
 
 // Sums over the scored tokens of each unit. A unit is a document, or a block if the text is one document.
 struct RollingSums {
@@ -59,7 +59,8 @@ struct RollingSums {
   int64_t not_finite = 0;                                 // number of targets whose log-likelihood is NaN or infinite
 };
 
-// `block`: number of tokens per unit in the concatenated documents; 0: each document is a unit.
+// Scores every token once in rolling windows of `length` tokens. `block`: number of tokens per unit in the concatenated
+// documents; 0: each document is a unit.
 RollingSums score_rolling(const Scorer& scorer, const TokenizedText& text, int64_t length, int64_t block,
                           const RollingOptions& options, const std::string& title);
 

@@ -41,8 +41,8 @@ int64_t prompt_tokens(int64_t sentences, double depth, uint64_t seed, const Toke
   return static_cast<int64_t>(window_of_prompt(passkey_prompt(sentences, depth, seed), tokenizer, bos).input.size());
 }
 
-// Returns the maximum number of sentences that fit if the key is at the beginning. At other depths the prompt length
-// may differ by a few tokens; the caller adjusts for that.
+// Returns the maximum number of sentences for which the prompt fits into `length` tokens if the pass key is at the
+// beginning. With the key at other depths, the prompt may be a few tokens longer; the caller then removes sentences.
 int64_t most_sentences(int64_t length, uint64_t seed, const Tokenizer& tokenizer, std::optional<int32_t> bos) {
   int64_t fits = 0, too_many = 1;
   while (prompt_tokens(too_many, 0, seed, tokenizer, bos) <= length) fits = too_many, too_many *= 2;
@@ -119,7 +119,7 @@ std::vector<int32_t> recall_vocabulary(const Tokenizer& tokenizer, int64_t pairs
                       std::all_of(piece.begin() + 1, piece.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
     if (word) words.push_back(id);
   }
-  // There should be at least as many filler tokens as tokens of pairs, so that the filler varies.
+  // Require 4 * pairs tokens: keys and values need 2 * pairs tokens, and as many remain as filler, so that it varies.
   const auto enough = static_cast<size_t>(4 * pairs);
   if (words.size() >= enough) return words;
   if (others.size() >= enough) return others;

@@ -24,9 +24,9 @@ struct SyntheticOptions {
 struct DepthResult {
   double depth = 0;
   int64_t trials = 0, exact = 0;  // exact: number of trials in which every token of the answer was the most likely one
-  double log_likelihood = 0;      // of the answer in nats, mean over the trials
+  double log_likelihood = 0;      // log-likelihood of the answer in nats, mean over the trials
   std::optional<double> log_likelihood_absent;  // log-likelihood for contexts that do not contain the answer
-  double input_tokens = 0;                      // mean over the trials
+  double input_tokens = 0;                      // number of input tokens, mean over the trials
 };
 
 // Passkey retrieval (the task of Mohtashami and Jaggi 2023 with a different text).

@@ -13,7 +13,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-// Aligns the first column to the left and numbers to the right.
+// Formats a Markdown table. The first column is aligned to the left, the number columns to the right.
 std::string aligned(const Rows& rows) { return markdown_table(rows, "lr") + "\n"; }
 
 std::string number(double value) {

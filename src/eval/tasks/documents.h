@@ -13,8 +13,8 @@
 namespace lazy::eval {
 
 struct TaskDocument {
-  Json document;      // a JSON object; the computed fields of the task come last
-  std::string where;  // "data/piqa.jsonl:17", for error messages
+  Json document;      // the row as a JSON object, followed by the computed fields of the task
+  std::string where;  // file and line for error messages, such as "data/piqa.jsonl:17"
 };
 
 // Returns all rows of the evaluated split, or with `fewshot` of the split from which examples are drawn. Errors name

@@ -137,7 +137,7 @@ std::string wikitext_detokenize(std::string text) {
   text = slashes(text);
   for (const auto& [from, to] : {std::pair{" @-@ ", "-"},
                                  {" @,@ ", ","},
-                                 {" @.@ ", "."},  // number separators
+                                 {" @.@ ", "."},  // separators within numbers
                                  {" : ", ": "},
                                  {" ; ", "; "},
                                  {" . ", ". "},

@@ -27,7 +27,7 @@ struct Filter {
   std::function<Json(const Json& value, const std::vector<Json>& arguments)> apply;
 };
 
-// DocumentErrors list the filters and suggest the closest name.
+// Returns the filter with this name. Throws a DocumentError that lists all filters and suggests the closest name.
 const Filter& find_filter(const std::string& name);
 
 // Applies the replacements of tasks/wikitext/preprocess_wikitext.py of lm-evaluation-harness in the same order.

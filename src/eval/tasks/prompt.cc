@@ -8,8 +8,8 @@ namespace lazy::eval {
 
 namespace {
 
-// Returns the index of the correct choice. Files store it as an integer, a string of digits, a boolean, or the text of
-// the choice.
+// Returns the 0-based index of the correct choice. Benchmark files store the label as an integer, a string of digits, a
+// boolean, or the text of the choice.
 int64_t label_of(const Task& task, const Fields& fields, const std::vector<std::string>& choices) {
   const Json value = task.label.value(fields);
   int64_t label = -1;
@@ -107,7 +107,7 @@ std::vector<const TaskDocument*> FewshotSampler::draw(const TaskDocument& docume
     if (drawn.size() < count_ && pool_[i].document != document.document) drawn.push_back(&pool_[i]);
   }
   if (drawn.size() == count_) return drawn;
-  // The pool contains the document more than once, so draw again from the remaining rows only.
+  // The pool contains the document more than once, so the examples are drawn again from all other rows.
   std::vector<const TaskDocument*> others;
   for (const TaskDocument& row : pool_) {
     if (row.document != document.document) others.push_back(&row);

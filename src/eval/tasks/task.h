@@ -52,7 +52,7 @@ struct Task {
   bool exclude_document = false;  // never use the document itself as a few-shot example
 };
 
-// Errors name the file, the line, the expected value and the value found.
+// Parses a task file. Errors name the file, the line, the expected value and the value found.
 Task parse_task(std::string_view toml, const std::string& origin);
 
 const std::vector<Task>& builtin_tasks();

@@ -76,7 +76,7 @@ class Parser {
       char c = source_[at_++];
       if (c == '\\' && at_ < source_.size()) {
         c = source_[at_++];
-        // other escapes belong to a regular expression and are kept
+        // Keep the backslash of other escapes, which belong to a regular expression.
         if (c != mark && c != '\\') text += c == 'n' || c == 't' ? "" : "\\";
         c = c == 'n' ? '\n' : c == 't' ? '\t' : c;
       }

@@ -25,13 +25,13 @@ struct Fields {
   const Json& document;
   // maps a name to alternative names, which are tried in order
   const std::map<std::string, std::vector<std::string>>& columns;
-  const Json* find(const std::string& name) const;  // null if absent
+  const Json* find(const std::string& name) const;  // null if the document has no such field
 };
 
 class Template {
  public:
   Template() = default;
-  // DocumentErrors contain the position of a syntax error.
+  // Parses the template. Throws a DocumentError with the position of a syntax error.
   explicit Template(std::string source);
   bool empty() const { return source_.empty(); }
   const std::string& source() const { return source_; }
