@@ -75,7 +75,7 @@ struct MixersBenchmark {
   int64_t layers = 0;               // 0: 2 on a CPU, the number of layers of the model on a GPU
   int64_t tokens = 0;               // tokens per training step, at least one sequence; 0: 2048 on a CPU, 32768 on a GPU
   int64_t steps = 3;                // training steps, and rounds of 16 generated tokens; the median is reported
-  std::function<void(const nlohmann::json&)> after_model;  // receives the results so far
+  std::function<void(const nlohmann::json&)> after_model;  // called after each model with the results so far
 };
 
 // Runs the models sequentially, so that a run can be stopped before the slow models. Prints a table and returns its

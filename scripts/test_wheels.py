@@ -32,7 +32,7 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build-wheels" / "test"
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-TORCH = "2.11,2.13,2.15"  # oldest supported version, one in between, newest
+TORCH = "2.11,2.13,2.15"  # default of --torch: oldest supported version, one in between, newest
 IMPORT_SECONDS = 0.3  # maximum import time of lazy_attention, without the import time of torch
 # The only system programs on the PATH during the tests. They simulate a machine without compilers.
 PROGRAMS = "sh bash env uname cat ls cp mv rm mkdir ldconfig ldd grep sed".split()

@@ -52,7 +52,7 @@ static void bench_attention(CLI::App& command) {
   command.callback([s, &command] {
     auto& b = s->benchmark;
     if (b.device == "cpu") return write_json(benchmarks::run_attention(b), s->json);
-    // The default problem size is larger on a GPU.
+    // Use a larger default problem size on a GPU than on a CPU.
     if (!command.count("--heads")) b.heads = 16;
     if (!command.count("--dtype")) b.dtypes = {"bf16"};
     if (command.count("--batch") || command.count("--length")) return write_json(benchmarks::run_attention(b), s->json);

@@ -1,4 +1,4 @@
-// Options that several subcommands have in common.
+// Functions that add options which several subcommands have, and that apply these options.
 #pragma once
 #include <string>
 

@@ -16,7 +16,7 @@ struct EvalArguments {
   std::vector<std::string> models;  // model folders; with --compare, folders of results
   std::vector<std::string> tasks;
   std::string data, corpus, split = "validation", text, output, dtype = "fp32", device = "auto", batch_size = "auto";
-  std::string command;  // the command line
+  std::string command;  // command line, which is stored in the results
   ModelOptions model_options;
   int64_t max_length = 0, num_fewshot = 0;
   uint64_t fewshot_seed = 1234;

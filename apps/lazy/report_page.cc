@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 std::string report_arguments(const std::vector<std::string>& inputs, const std::string& output,
                              const std::string& line) {
   const fs::path program = fs::read_symlink("/proc/self/exe");
-  // The package folder in an installation, and in a source tree that contains the build folder.
+  // Folders that may contain the Python package: in an installation, and in a source tree that contains the build
+  // folder.
   const std::vector<std::string> folders{(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
                                          (program.parent_path().parent_path() / "python").string()};
   return nlohmann::ordered_json{{"command", "report"},

@@ -27,7 +27,7 @@ struct SinksArguments {
   std::string model, text, corpus, split = "validation", json, report, dtype = "fp32", device = "auto";
   bool by_layers = false, no_bos = false, download = false;
   uint64_t memory = 0;  // if the weights need more bytes than this, layers are loaded one at a time; 0: no limit
-  std::string command;  // the command line
+  std::string command;  // command line, which is stored in the results
   lazy::sinks::AnalysisOptions options;
 };
 

@@ -45,7 +45,7 @@ class PlaceStatistics:
 
 @dataclass
 class Probed:
-    """Result of `probe`."""
+    """The statistics and tensors that `probe` returns."""
 
     ids: list[int]
     places: dict[str, PlaceStatistics]  # statistics by name of the place, in execution order

@@ -70,7 +70,7 @@ class Recorded:
     def __init__(self):
         from .lab_steps import merge
 
-        self.found = {}  # (identity, seed) -> {kind: values}
+        self.found = {}  # (result of identity(), seed) -> {kind of measurement: values}
         self.settings = {}  # (identity, seed, kind) -> recorded settings
         self.protocol = set()
         for record in records.read("evidence"):

@@ -85,7 +85,7 @@ class Runner:
         self.program = [program, *(["--threads", str(threads)] if threads else [])]
         self.stopped = 0
         self.child = None
-        self.after = lambda step: None  # called after each computed step
+        self.after = lambda step: None  # function that run() calls after each step that it has computed
         # Names of the steps in all calls of run() together, so that messages can show "step n of m". If empty, only the
         # steps of the current call are counted.
         self.planned = []

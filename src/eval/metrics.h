@@ -11,7 +11,7 @@
 namespace lazy::eval {
 
 struct Metric {
-  std::string name;  // for example "word_perplexity"
+  std::string name;  // name of the metric, for example "word_perplexity"
   double value = 0;
   bool higher_is_better = false;
   std::optional<double> standard_error = {};

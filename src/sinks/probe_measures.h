@@ -129,10 +129,10 @@ class Collapse {
 // The results of the additional measures that kFurtherMeasures lists.
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
-  std::map<std::string, VectorStatistics::Result> vectors;  // key: probe point
+  std::map<std::string, VectorStatistics::Result> vectors;  // probe point -> result
   std::vector<MassiveActivations::OutlierStatistics> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
-  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // key: probe point
+  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // (probe point, layers)
   std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
 };
 

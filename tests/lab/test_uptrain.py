@@ -90,7 +90,7 @@ def test_uptrain_can_be_interrupted_continued_and_repeated(root, lazy_binary, tm
     with call() as process:
         assert process.wait(timeout=120) == 0, process.stderr.read()
     assert {path: path.stat().st_mtime_ns for path in (out / "steps").glob("*.json")} == records
-    if (out / "report.html").exists():  # if the packages of the report are installed
+    if (out / "report.html").exists():  # it only exists if the Python packages of the report are installed
         assert (out / "report.html").read_text(encoding="utf-8").count("<svg") == 5
 
 

@@ -1,4 +1,4 @@
-"""Headless Chromium for tests, controlled through its DevTools protocol over two pipes. Needs only the browser."""
+"""Controls headless Chromium in tests through its DevTools protocol over two pipes. Needs no Python package."""
 
 import base64
 import contextlib
@@ -16,7 +16,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def find():
-    """Returns the path of the browser, or None. LAZY_CHROMIUM selects one."""
+    """Returns the path of the browser, or None if no browser is found. The variable LAZY_CHROMIUM selects a browser."""
     named = os.environ.get("LAZY_CHROMIUM")
     return named or next(filter(None, map(shutil.which, PROGRAMS)), None)
 
@@ -69,7 +69,7 @@ class Browser:
         raise AssertionError("the browser has ended")
 
     def evaluate(self, expression):
-        """Returns the value of a JavaScript expression; promises are awaited."""
+        """Returns the value of a JavaScript expression. If the value is a promise, waits for its result."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
@@ -97,7 +97,7 @@ class Browser:
         self.wait_for(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(address)})")
 
     def center(self, selector):
-        """Scrolls the element into view and returns the center of its first line's box."""
+        """Scrolls the element into view. Returns the center of the box around its first line of text."""
         return self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'nearest'}); const b = e.getClientRects()[0];"
@@ -144,10 +144,10 @@ class Browser:
 
 @contextlib.contextmanager
 def running(program):
-    """Starts a Browser and ends it at the end of the block."""
+    """Context manager that starts a Browser, and ends it when the `with` block ends."""
     input_read, input_write = os.pipe()
     output_read, output_write = os.pipe()
-    # The browser reads from descriptor 3 and writes to descriptor 4.
+    # With --remote-debugging-pipe, the browser reads from file descriptor 3 and writes to file descriptor 4.
     theirs = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10) for fd in (input_read, output_write)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [program, "--headless", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-first-run"]

@@ -7,18 +7,19 @@ import pytest
 
 @pytest.fixture(scope="session")
 def model_folder(root):
-    """A tiny Lazy model."""
+    """Returns the path of a tiny Lazy model."""
     return str(root / "tests/compatibility/v0.1/lazy/model")
 
 
 @pytest.fixture(scope="session")
 def hybrid_folder(root):
-    """A tiny model whose first layer has no attention."""
+    """Returns the path of a tiny model whose first layer has no attention."""
     return str(root / "tests/compatibility/v0.1/delta/model")
 
 
 @pytest.fixture
 def freed_memory_returns(monkeypatch):
-    """Lets AddressSanitizer release freed memory, for tests that measure the resident memory of a program."""
+    """Limits the memory that AddressSanitizer keeps after it was freed. Tests that measure the resident memory of a
+    program need this."""
     options = [*filter(None, [os.environ.get("ASAN_OPTIONS")]), "quarantine_size_mb=1"]
     monkeypatch.setenv("ASAN_OPTIONS", ":".join(options))

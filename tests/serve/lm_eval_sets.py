@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compares lm-evaluation-harness 0.4.13 (`local-completions`) on a running `lazy serve` with `lazy eval` on equal rows.
+"""Compares lm-evaluation-harness 0.4.13, as a client (`local-completions`) of a running `lazy serve`, with `lazy eval`
+on the same benchmark rows.
 
     lm_eval_sets.py LAZY [--model DIR] [--data DIR] [--limit N] [--tasks piqa,...] [--settings ids:1,ids:16,texts:1,...]
 
 Every log-likelihood must agree with `lazy eval` within 1e-3, and the greedy flags must be equal. The texts of a
-generate_until task must be equal to the texts of `lazy generate`. A setting is the kind of prompts in a request (token
-ids, or texts with `tokenized_requests=False`) and the batch size of the harness. The harness cuts long texts at any
-token. If the tokenizer splits the decoded text differently, the request has different ids: such requests are counted
-and not compared.
+generate_until task must be equal to the texts of `lazy generate`. A setting consists of the kind of prompts in a
+request (token ids, or texts with `tokenized_requests=False`) and the batch size of the harness. The harness may cut a
+long text between any two tokens. If the text is sent instead of ids, the server's tokenizer may split the cut text
+differently. Such requests have different ids; they are counted and not compared.
 
 Without --model, a tiny model is written. Without --data, the rows of LAZY_TEST_DATA or tests/parity/data are used.
 LAZY_SERVE_DOCUMENTS (20) is the default of --limit; 0 selects the whole data sets. The exit code is 77 if neither this
@@ -35,8 +36,9 @@ STOP, LONGEST = ["\n\n", " the"], 24  # stop strings and maximum length of the g
 
 
 def likelihoods(folder):
-    """Reads the samples of all tasks in a folder. Returns a dictionary {task: {(document number, request number, texts
-    of the request): (log-likelihood, greedy flag or None)}}."""
+    """Reads the samples of all tasks in a folder. Returns {task: {(document number, request number, texts of the
+    request): (log-likelihood, greedy flag or None)}}. The greedy flag says whether the continuation is the most likely
+    text."""
     found = {}
     for file in sorted(Path(folder).rglob("samples_*.jsonl")):
         of_task = found.setdefault(file.name.removeprefix("samples_").rsplit("_", 1)[0], {})
@@ -50,7 +52,8 @@ def likelihoods(folder):
 
 
 def local_completions(**options):
-    """Returns the harness's client, which also records requests whose texts are tokenized differently."""
+    """Returns a client of the harness that additionally records the requests whose texts the server tokenizes
+    differently than the harness."""
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
     class Noting(LocalCompletionsAPI):
@@ -77,7 +80,8 @@ def local_completions(**options):
 
 
 def compare(task, ours, theirs, changed):
-    """Prints a line and returns whether all results are equal."""
+    """Compares the log-likelihoods of one task, except for the requests in `changed`. Prints one line. Returns whether
+    all results are equal within the tolerance."""
     assert ours.keys() == theirs.keys(), f"{task}: different requests ({len(theirs)} harness, {len(ours)} lazy eval)"
     same = {key for key in ours if key[2] not in changed}
     differences = [abs(ours[key][0] - theirs[key][0]) for key in same]
@@ -183,7 +187,7 @@ def main():
                     "tokenizer": model,
                     "tokenized_requests": kind == "ids",
                     "batch_size": int(batch),
-                    "max_length": length + 2,  # equal to the windows of `lazy eval`
+                    "max_length": length + 2,  # gives the same windows as in `lazy eval`
                 }
                 begin = time.monotonic()
                 lm = local_completions(**options)

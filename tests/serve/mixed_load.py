@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Mixed load for `lazy serve`: streams, texts, scores, chats, clients that leave, read slowly or send malformed data.
+"""Sends a mixed load to `lazy serve`: streams, texts, scores and chats, and clients that disconnect, read slowly or
+send malformed data.
 
 Usage: mixed_load.py LAZY FOLDER [MINUTES]
 
-Every well-formed request must be answered correctly, resident memory must not grow, and no page may leak.
+Every well-formed request must be answered correctly, resident memory must not grow, and no KV-cache page may leak.
 test_mixed_load.py runs it for 15 seconds.
 """
 
@@ -22,7 +23,7 @@ from serving import copy_of_model, serving
 
 WORDS = "the a of time water house and runs every little is to light .".split()
 GROWTH_MIB = 8  # maximum growth of resident memory in the second half of the run
-WARM = 800  # minimum number of requests in the first half: they fill oneDNN's kernel cache and touch the pages
+WARM = 800  # minimum number of requests in the first half, so that all caches are filled
 
 
 class Load:
@@ -139,7 +140,8 @@ class Load:
 
 
 def watch(load, minutes, least=0):
-    """Waits for half of the run, or until `least` requests were answered. Returns the resident memory in MiB."""
+    """Waits for half of the run time, and longer if fewer than `least` requests were answered. Returns the resident
+    memory of the server in MiB."""
     for step in range(1000):
         time.sleep(6 * minutes)
         resident, done = load.server.resident_mib(), sum(load.counts.values())
@@ -150,7 +152,8 @@ def watch(load, minutes, least=0):
 
 
 def check(lazy, folder, minutes):
-    """Raises AssertionError if a request failed, memory grew or a page was lost. Prints the requests by kind."""
+    """Runs the load. Raises AssertionError if a request failed, memory grew or a KV-cache page leaked. Prints the
+    number of requests by kind."""
     with tempfile.TemporaryDirectory() as temporary:
         model = Path(temporary) / "model"
         copy_of_model(folder, model)

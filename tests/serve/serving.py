@@ -1,4 +1,4 @@
-"""A `lazy serve` process for tests, and plain requests to it."""
+"""Starts a `lazy serve` process for tests and sends plain HTTP requests to it."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ CHAT_TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor
 
 class Server:
     def __init__(self, lazy, models, *options, port=0, log=None):
-        """models: {name: folder}, or one folder, which gets the name "tiny"."""
+        """Starts the server. models: {name: folder}, or one folder, which gets the name "tiny"."""
         models = models if isinstance(models, dict) else {"tiny": models}
         folders = [f"{name}={folder}" for name, folder in models.items()]
         command = [lazy, "serve", *folders, "--port", str(port), "--device", "cpu", *options]
@@ -65,7 +65,8 @@ class Server:
         return out
 
     def idle_metrics(self):
-        """Returns metrics() when no request runs or waits. The engine counts ended requests only in its next step."""
+        """Waits until no request runs or waits in the queue, and returns metrics(). The engine updates the counts of a
+        finished request only in its next step."""
         for _ in range(600):
             metrics = self.metrics()
             if metrics["lazy_requests_running"] + metrics["lazy_requests_waiting"] == 0:
@@ -82,7 +83,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(lazy, models, *options, **more):
-    """Runs a Server until the end of the block."""
+    """Context manager that runs a Server until the `with` block ends."""
     server = Server(lazy, models, *options, **more)
     try:
         yield server
@@ -102,7 +103,8 @@ def copy_of_model(folder, target):
 
 @contextlib.contextmanager
 def file_limit(wanted):
-    """Raises the limit of open files to `wanted` within the block. Yields False if that is not allowed."""
+    """Context manager that raises the limit of open files to `wanted` within its `with` block. Yields False if the
+    system does not allow this."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         yield True

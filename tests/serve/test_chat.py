@@ -1,4 +1,5 @@
-"""`lazy chat` on a pipe and on a terminal. Its answers must be equal to the answers of `lazy serve`."""
+"""Tests of `lazy chat` with its input from a pipe and from a terminal. Its answers must equal those that `lazy serve`
+gives."""
 
 import fcntl
 import os
@@ -14,7 +15,7 @@ from serving import copy_of_model, serving
 
 pytest.importorskip("jinja2")
 
-# The template refuses one specific message.
+# Chat template that raises an error for one specific message.
 TEMPLATE = (
     "{% for m in messages %}{% if m.content == 'refused' %}{{ raise_exception('not that word') }}{% endif %}"
     "<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -35,7 +36,7 @@ def python(monkeypatch):
 
 
 def chat(lazy, folder, *options, lines=(), context=65536):
-    """Runs `lazy chat` with `lines` on a pipe."""
+    """Runs `lazy chat` and sends it `lines` through a pipe."""
     command = [lazy, "chat", folder, "--device", "cpu", "--max-model-len", str(context), *options]
     text = "".join(line + "\n" for line in lines)
     return subprocess.run(command, input=text.encode(), capture_output=True, timeout=120)
@@ -68,7 +69,7 @@ def test_answers_equal_served_answers(lazy_binary, folder):
             assert done.returncode == 0, done.stderr
             assert done.stdout.decode() == "".join(answer + "\n" for answer in expected)
         assert len(set(expected)) > 1
-    # The second answer is sampled with the next seed.
+    # `lazy chat` samples the second answer with the next seed.
     sampled = ["--temperature", "1", "--top-p", "1", "--max-tokens", "20"]
     first = chat(lazy_binary, folder, *sampled, "--seed", "3", lines=messages).stdout
     assert chat(lazy_binary, folder, *sampled, "--seed", "3", lines=messages).stdout == first
@@ -155,7 +156,7 @@ def test_keyboard_control_on_a_terminal(lazy_binary, folder):
     try:
         at = terminal.wait_for("> ")
         terminal.write("Hello\n")
-        at = terminal.wait_for("Hello\r\n", at) + 40  # wait for a part of the answer, which has no length limit
+        at = terminal.wait_for("Hello\r\n", at) + 40  # wait for the first 40 characters of the endless answer
         while len(terminal.output) < at:
             assert terminal.read(), terminal.output
         terminal.write("\x03")

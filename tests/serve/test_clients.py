@@ -1,4 +1,4 @@
-"""Clients of other projects with a running `lazy serve`: the openai package and lm-evaluation-harness."""
+"""Tests of `lazy serve` with clients of other projects: the openai package and lm-evaluation-harness."""
 
 import asyncio
 import random

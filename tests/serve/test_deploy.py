@@ -1,4 +1,4 @@
-"""The unit file and the Dockerfile of docs/guides/deploy.md."""
+"""Tests of the systemd unit file and the Dockerfile in docs/guides/deploy.md."""
 
 import configparser
 import os
@@ -52,7 +52,7 @@ def test_unit_serves_chats_and_drains_in_an_empty_environment(service, root, laz
     del options[port : port + 2]  # the test uses a free port
     log = tmp_path / "log"
     saved = dict(os.environ)
-    os.environ.clear()  # like a service: without a PATH
+    os.environ.clear()  # a service has no PATH
     try:
         with open(log, "w") as file, started(lazy_binary, {"lazy": str(copy)}, *options, log=file) as server:
             os.environ.update(saved)

@@ -1,4 +1,4 @@
-"""Faults of a running `lazy serve`: a damaged model folder, kill -9, requests larger than its memory."""
+"""Tests of faults while `lazy serve` runs: a damaged model folder, kill -9, and requests larger than the KV cache."""
 
 import contextlib
 import json
@@ -17,7 +17,8 @@ def choices(server):
     return server.complete(**GREEDY)["choices"]
 
 
-# Functions that damage a model folder. DAMAGES has the words that the error message of a restart must contain.
+# Functions that damage a model folder. DAMAGES lists them with the words that the error message of a restarted server
+# must contain.
 def truncate(folder):
     os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
 
@@ -70,7 +71,8 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage, named", DAMAGES, ids=[damage.__name__ for damage, _ in DAMAGES])
 def test_damaged_model_folder_does_not_affect_running_server(lazy_binary, model_folder, tmp_path, damage, named):
-    """A running server is not affected. A new server fails with one line that names the problem."""
+    """Damages a model folder while a server uses it. The running server must not be affected. A new server must fail
+    with one line that names the problem."""
     model = tmp_path / "model"
     copy_of_model(model_folder, model)
     with serving(lazy_binary, model, "--cache-gib", "0.01") as server:
@@ -92,7 +94,8 @@ def test_damaged_model_folder_does_not_affect_running_server(lazy_binary, model_
 
 
 def test_restart_after_sigkill_on_same_port(lazy_binary, model_folder):
-    """kill -9 with open streams and idle connections; a new server starts immediately on the same port."""
+    """Ends a server by kill -9 while it has open streams and idle connections. A new server must be able to start
+    immediately on the same port."""
     port = 0
     for _ in range(4):
         server = Server(lazy_binary, model_folder, "--cache-gib", "0.01", port=port)
@@ -121,13 +124,14 @@ def test_restart_after_sigkill_on_same_port(lazy_binary, model_folder):
 
 
 def test_requests_larger_than_the_cache_are_refused(lazy_binary, model_folder, freed_memory_returns):
-    """Requests larger than the cache are refused; requests that fill it wait for each other; memory does not grow."""
+    """Requests larger than the KV cache must be refused. Requests that fill the cache must wait for each other. Memory
+    must not grow."""
     with serving(
         lazy_binary, model_folder, "--cache-gib", "0.001", "--max-body-mb", "64", "--max-waiting", "300"
     ) as server:
         most = json.loads(server.get("/v1/models")[1])["data"][0]["max_model_len"]
         choices(server)
-        server.complete(prompt=[5] * (most - 20), max_tokens=1)  # now every page has been touched
+        server.complete(prompt=[5] * (most - 20), max_tokens=1)  # touches every page of the cache
         before = server.resident_mib()
         for body in (
             {"prompt": "a", "max_tokens": most},
@@ -163,7 +167,7 @@ def test_requests_larger_than_the_cache_are_refused(lazy_binary, model_folder, f
 
 
 def test_two_thousand_connections(lazy_binary, model_folder):
-    """Two thousand connections with one request each."""
+    """Opens two thousand connections and sends one request on each of them."""
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(file_limit(4200)):
             pytest.skip("fewer than 4200 open files are allowed")

@@ -1,4 +1,4 @@
-"""`--download` with a server in this process that replaces the Hugging Face Hub."""
+"""Tests of the option --download with an HTTP server in this process that replaces the Hugging Face Hub."""
 
 import functools
 import hashlib
@@ -19,7 +19,8 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(Handler):
-    """Answers the requests of snapshot_download: the list of files, and each file. `folder` is the model "org/tiny"."""
+    """HTTP handler for the requests of huggingface_hub's snapshot_download: the list of files, and the files. The files
+    of the model "org/tiny" are in `folder`."""
 
     def __init__(self, folder, asked, *arguments):
         self.folder, self.asked = folder, asked
@@ -70,7 +71,7 @@ def hub(model_folder, tmp_path):
 
 @pytest.fixture
 def run(lazy_binary, tmp_path):
-    """Runs the program in an empty folder with an empty cache."""
+    """Returns a function that runs `lazy` in an empty folder with an empty cache of the Hub."""
     work = tmp_path / "work"
     work.mkdir()
 
@@ -92,7 +93,7 @@ def test_model_is_downloaded_once(run, hub, model_folder):
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint)
     assert done.returncode == 0, done.stderr
     assert done.stdout == expected.stdout
-    assert COMMIT in done.stderr  # the message names the folder
+    assert COMMIT in done.stderr  # the message names the folder in the cache
     wanted = {
         file.name
         for file in Path(model_folder).iterdir()
@@ -118,11 +119,11 @@ def test_tokenizer_is_downloaded_without_weights(run, hub):
 def test_pytorch_checkpoint_is_downloaded_for_conversion(run, hub, tmp_path):
     endpoint, asked = hub
     done = run("convert", "org/tiny", "--from-torch", "--download", "--output", "out", endpoint=endpoint)
-    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # the file is not a checkpoint
+    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # not a valid checkpoint
     assert "pytorch_model.bin" in asked and not [name for name in asked if name.endswith(".safetensors")]
     for file in (tmp_path / "hub").glob("*.safetensors"):
         file.unlink()
-    empty = str(tmp_path / "empty")  # the other cache has the list of files of this commit
+    empty = str(tmp_path / "empty")  # the first cache already has the list of files
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint, HF_HOME=empty)
     assert done.returncode == 2 and "--from-torch" in done.stderr, done.stderr
 

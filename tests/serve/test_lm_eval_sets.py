@@ -1,4 +1,5 @@
-"""lm-evaluation-harness with `lazy serve`, compared with `lazy eval`, on LAZY_SERVE_DOCUMENTS (20) documents each."""
+"""Compares lm-evaluation-harness as a client of `lazy serve` with `lazy eval`. Each benchmark has LAZY_SERVE_DOCUMENTS
+(default 20) documents."""
 
 import subprocess
 import sys

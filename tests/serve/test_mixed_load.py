@@ -1,4 +1,4 @@
-"""15 seconds of mixed load, or longer if a slow machine needs more time for the minimum number of requests."""
+"""Runs mixed_load.py for 15 seconds, or longer if a slow machine needs more time for the minimum number of requests."""
 
 import mixed_load
 import pytest

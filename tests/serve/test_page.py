@@ -1,4 +1,5 @@
-"""The page at `/` of a running `lazy serve` in headless Chromium, with the window sizes of a desktop and a phone.
+"""Tests of the web page that `lazy serve` shows at `/`, in headless Chromium with the window sizes of a desktop and a
+phone.
 
 LAZY_PAGE_PICTURES is a folder for screenshots of the tested pages.
 """
@@ -25,7 +26,7 @@ def ask(address, path, body):
 
 
 class Page:
-    """Actions of the tests on the page, and the values that they read from it."""
+    """The page under test: methods that act on it like a user, and methods that read values from it."""
 
     def __init__(self, tab, address, size):
         self.tab, self.address, self.size = tab, address, size
@@ -51,7 +52,7 @@ class Page:
         )
 
     def look_at(self, column, index):
-        """Selects the token by mouse or touch and keeps the selection."""
+        """Selects a token by mouse or touch, so that it stays selected when the pointer moves away."""
         selector = f".model:nth-child({column + 1}) .tok[data-index='{index}']"
         if self.size == "phone":
             self.tab.tap(selector)
@@ -64,14 +65,16 @@ class Page:
 
     def wait_shown(self, column, index, head=None):
         of = "" if head is None else f" && c.shown.head.layer === {head[0]} && c.shown.head.head === {head[1]}"
-        # A growing text is redrawn all the time, so pending redraws are not waited for.
+        # While the text grows, the page is redrawn all the time. In this case the test does not wait for pending
+        # redraws.
         self.tab.wait_for(
             f"(c => c.shown && c.shown.index === {index}{of} && (c.running || !c.drawing))(columns[{column}])"
             f" && document.querySelector('.model:nth-child({column + 1}) .query').dataset.index === '{index}'"
         )
 
     def weights(self, column):
-        """Returns for each displayed token its weight (or None) and whether it is displayed as dead."""
+        """Returns a pair for each displayed token: its weight or None, and whether it is displayed as a token with
+        weight zero."""
         return self.read(
             f"[...document.querySelectorAll('.model:nth-child({column + 1}) .text .tok')].map(e => "
             "[e.dataset.weight === undefined ? null : Number(e.dataset.weight), e.classList.contains('dead')])"
@@ -132,7 +135,8 @@ def check_weights(page, column, index, row):
     def of(name, at):
         return [value for layer in answer[name][at] for value in layer]
 
-    # Tolerance of one unit in the last digit: the page may have computed the values in a pass over more tokens.
+    # Compares displayed values. The tolerance is one unit in the last displayed digit, because the page may show values
+    # from a forward pass over more tokens.
     def close(found, wanted):
         assert len(found) == len(wanted) and all(abs(a - b) < 1.5e-4 for a, b in zip(found, wanted)), (found, wanted)
 
@@ -154,7 +158,7 @@ def check_weights(page, column, index, row):
 
 
 def check_model(page):
-    """Checks text, weights and heads of two models."""
+    """Checks the displayed text, attention weights and statistics of the heads, for two models."""
     page.check_width()
     names = page.read("[...document.querySelectorAll('#models label')].map(e => e.textContent.trim())")
     assert names == ["lazy", "twin", "hybrid"], names
@@ -191,10 +195,10 @@ def check_model(page):
 
 
 def check_keys(page):
-    """Checks keyboard control without a pointer."""
+    """Checks that the page can be controlled by the keyboard alone."""
     tab = page.tab
     tab.point("h1")
-    tab.press("Escape")  # ends the kept selection
+    tab.press("Escape")  # deselects the token
     tab.evaluate("document.querySelector('#prompt').focus()")
     stops = []
     for _ in range(30):
@@ -214,7 +218,7 @@ def check_keys(page):
     assert page.read("view.index") < count - 1
     tab.press("End", "ArrowLeft")
     page.wait_shown(0, count - 2)
-    # Selection kept: the arrow keys select the token whose weight is displayed.
+    # After Enter the token stays selected, and the arrow keys move to the token whose weight is displayed.
     tab.press("Enter", "ArrowLeft", "ArrowLeft")
     assert page.read("[view.index, view.kept, view.reading]") == [count - 2, True, count - 4]
     told = page.read("document.querySelector('#announce').textContent")
@@ -232,7 +236,8 @@ def check_keys(page):
 
 
 def check_while_it_writes(page):
-    """Checks that the heads are updated while the text grows, and that Escape stops the generation."""
+    """Checks that the statistics of the heads are updated while the text grows, and that Escape stops the
+    generation."""
     page.tab.click("#models label:nth-of-type(2)")  # deselect the second model
     page.tab.wait_for("document.querySelectorAll('.model').length === 1")
     page.generate(60_000, temperature=0)  # the text does not end without Escape
@@ -242,7 +247,7 @@ def check_while_it_writes(page):
     page.tab.wait_for(f"columns[0].stats.length > {first}")
     # If the panel was scrolled up, it must not scroll, so that the token does not move under the pointer.
     page.tab.wait_for("columns[0].text.scrollHeight > 3 * columns[0].text.clientHeight")
-    page.look_at(0, 9)  # works while the text is being generated
+    page.look_at(0, 9)  # a token can be selected while the text is generated
     assert page.read("document.body.classList.contains('running')")
     page.tab.press("Escape")
     page.finish()
@@ -260,7 +265,7 @@ def check_hybrid(page):
     assert empty == ["0,0", "0,1"], empty
     page.tab.click(".model:nth-child(2) .cell[data-head='0,1']")
     page.tab.wait_for("columns[1].shown && columns[1].shown.weights === null")
-    # A message that the layer has no attention.
+    # The list of weights contains a single entry, the message that the layer has no attention.
     page.tab.wait_for("document.querySelectorAll('.model:nth-child(2) .weights li').length === 1")
     page.check_width()
 

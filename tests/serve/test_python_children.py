@@ -1,4 +1,5 @@
-"""The Python processes that `lazy` starts must not import from the working directory. They work with every locale."""
+"""Tests that the Python processes that `lazy` starts do not import modules from the working directory, and that they
+work with every locale."""
 
 import ast
 import json
@@ -19,7 +20,8 @@ PLANTED = "open(__file__ + '.ran', 'w').close()\nraise SystemExit(9)\n"
 
 
 def imported_names(root):
-    """Names of the modules that the program's scripts import, and of the standard library, which they import."""
+    """Returns the names of all modules that the Python scripts of `lazy` import, and of all modules of the standard
+    library."""
     names = set(sys.stdlib_module_names) | {
         "jinja2",
         "pyarrow",
@@ -39,7 +41,8 @@ def imported_names(root):
 
 @pytest.fixture
 def planted(tmp_path, root):
-    """A working directory with a module for every such name. Each module writes a file when it is executed."""
+    """Returns a working directory that contains a module for each of these names. Each module writes a file when it is
+    imported."""
     folder = tmp_path / "planted"
     folder.mkdir()
     for name in imported_names(root):
@@ -77,7 +80,8 @@ def test_relative_interpreter_path_is_found(lazy_binary, tmp_path):
     assert re.search(r"ok +chat templates", done.stdout), done.stdout
 
 
-# Locales other than UTF-8 are rarely installed. A Python whose streams use Latin-1 or GBK has the same effect.
+# Locales other than UTF-8 are rarely installed. Instead of changing the locale, the tests run Python with standard
+# streams in other encodings, which has the same effect.
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "gbk", "ascii"])
 def test_chat_is_independent_of_the_locale(lazy_binary, root, planted, monkeypatch, encoding):
     model = planted / "model"
@@ -109,14 +113,15 @@ def test_paths_with_arbitrary_bytes_are_readable(lazy_binary, tmp_path):
 
 
 def doctor(lazy_binary, environment):
-    """Returns the checks of `lazy doctor` by subject."""
+    """Runs `lazy doctor` and returns {subject: check}."""
     done = subprocess.run([lazy_binary, "doctor", "--json"], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return {check["subject"]: check for check in json.loads(done.stdout)["checks"]}
 
 
 def interpreter(path, packages):
-    """Writes a program that runs this Python with empty modules of the given names as its only packages."""
+    """Writes a mock Python interpreter: a program that runs the current Python, whose only packages are empty modules
+    of the given names."""
     folder = path.parent / "packages"
     folder.mkdir()
     for name in packages:
@@ -146,7 +151,8 @@ def test_doctor_names_missing_packages_and_one_command(lazy_binary, tmp_path):
 
 
 def test_program_finds_interpreter_of_its_build_without_path(lazy_binary):
-    """A service has neither LAZY_PYTHON nor the virtual environment on its PATH."""
+    """Runs `lazy` in the environment of a system service: LAZY_PYTHON is not set, and the virtual environment is not on
+    the PATH."""
     build = Path(lazy_binary).parent
     [python] = re.findall(r"^LAZY_PYTHON:\w+=(.*)$", (build / "CMakeCache.txt").read_text(), re.M)
     if not os.access(python, os.X_OK):

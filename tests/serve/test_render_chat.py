@@ -1,4 +1,4 @@
-"""Chat templates rendered by src/serve/openai/render_chat.py, compared with transformers."""
+"""Compares the chats that src/serve/openai/render_chat.py renders with transformers."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def expected(template, messages, prompt):
             [messages], chat_template=template, add_generation_prompt=prompt, **TOKENS
         )
         return {"text": texts[0]}
-    except Exception as error:  # the template refuses the messages
+    except Exception as error:  # the template raises an error for these messages
         return {"error": str(error)}
 
 

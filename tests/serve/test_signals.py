@@ -1,4 +1,4 @@
-"""Start, signals and shutdown of a `lazy serve` process."""
+"""Tests of the start, the signals and the shutdown of a `lazy serve` process."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ ENDLESS = {"prompt": "a", "max_tokens": 60000, "stream": True, "ignore_eos": Tru
 
 @contextlib.contextmanager
 def started(*arguments, **more):
-    """Starts a Server and kills its process at the end of the block if it still runs."""
+    """Context manager that starts a Server, and kills its process if it still runs when the `with` block ends."""
     server = Server(*arguments, **more)
     try:
         yield server
@@ -28,7 +28,7 @@ def started(*arguments, **more):
 
 @contextlib.contextmanager
 def stream(server, **body):
-    """Starts a stream and yields its response after the headers have arrived."""
+    """Context manager that starts a streaming request, and yields its response after the headers have arrived."""
     with contextlib.closing(server.connection()) as connection:
         connection.request("POST", "/v1/completions", json.dumps(ENDLESS | body))
         answer = connection.getresponse()
@@ -64,7 +64,8 @@ def test_second_signal_cancels_running_requests(lazy_binary, model_folder, name)
 
 
 def test_two_simultaneous_signals_count_as_one(lazy_binary, model_folder):
-    """`timeout` signals the process and then its process group."""
+    """The program `timeout` sends its signal twice: to the process and then to its process group. The server must treat
+    both as one request to stop."""
     with started(lazy_binary, model_folder) as server, stream(server, max_tokens=2000) as answer:
         server.process.send_signal(signal.SIGTERM)
         server.process.send_signal(signal.SIGTERM)
@@ -96,7 +97,7 @@ def test_sighup_without_access_log_drains(lazy_binary, model_folder):
 
 
 def test_nohup_is_respected(lazy_binary, model_folder):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # child processes inherit this, as with `nohup`
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the server inherits this, as with `nohup`
     try:
         with started(lazy_binary, model_folder) as server:
             server.process.send_signal(signal.SIGHUP)
@@ -119,7 +120,8 @@ def test_drain_says_what_it_waits_for(lazy_binary, model_folder, tmp_path):
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_signal_while_loading_ends_the_server_at_once(lazy_binary, model_folder, tmp_path, name):
-    """The interpreter of the chat template never answers, so the model is not loaded within 60 s."""
+    """Sends a signal while the model is loaded. Loading takes more than 60 s, because the mock interpreter for the chat
+    template never answers."""
     copy_of_model(model_folder, tmp_path / "model")
     silent = tmp_path / "python"
     silent.write_text("#!/bin/sh\nexec cat > /dev/null\n")
@@ -160,7 +162,7 @@ def test_invalid_origins_are_refused(lazy_binary, model_folder, origin):
 
 
 def messages_of(lazy_binary, folder, log, *options, env=None):
-    """Returns the standard error of a server until its end, and its response to a chat request."""
+    """Runs a server, sends a chat request and stops the server. Returns its standard error and its response."""
     before = dict(os.environ)
     os.environ.update(env or {})
     try:
@@ -194,7 +196,7 @@ def test_start_message_names_precision_and_cache(lazy_binary, model_folder, tmp_
     [line] = [line for line in text.splitlines() if "tokens per request" in line]
     for part in ("context length 32", "0.25 GiB", "999 tokens per request", "no chat template"):
         assert part in line, line
-    # 999 tokens are more than the model was trained on.
+    # --max-model-len 999 exceeds the number of tokens on which the model was trained.
     [warning] = [line for line in text.splitlines() if "warning" in line]
     assert "--max-model-len 999" in warning and "32" in warning
 
@@ -240,7 +242,8 @@ def test_start_message_names_the_chat_template(lazy_binary, model_folder, tmp_pa
 
 
 def test_wrong_interpreter_gives_status_500(lazy_binary, model_folder, tmp_path):
-    """The problem is reported at the start. Chat requests get status 500, and the log has the reason."""
+    """If the Python interpreter for chat templates is missing, the server reports this when it starts. Chat requests
+    get status 500, and the log contains the reason."""
     model = tmp_path / "model"
     copy_of_model(model_folder, model)
     text, (status, answer) = messages_of(lazy_binary, model, tmp_path / "log", env={"LAZY_PYTHON": "/missing/python"})
@@ -263,7 +266,7 @@ def test_vanished_interpreter_gives_status_500(lazy_binary, model_folder, tmp_pa
             pid = server.process.pid
             [child] = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
             os.kill(int(child), signal.SIGKILL)
-            for _ in range(100):  # until the server has noticed it
+            for _ in range(100):  # wait until the server has noticed the end of the process
                 status, answer = server.post("/v1/chat/completions", body)
                 if status != 200:
                     break

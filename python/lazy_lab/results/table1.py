@@ -7,7 +7,7 @@ from . import data, pictures, text
 from .data import LOSS, Measure, percent
 from .published import TABLE1_340M, TABLE1_760M
 
-MODELS = {  # model of the recipe table1 -> title
+MODELS = {  # name of a model in the recipe table1 -> its title on the page
     "lazy": "Lazy Attention",
     "no-positional": "Lazy without bias, RoPE base 1e4 (- Positional)",
     "no-elastic": "Lazy with softmax (- Elastic)",

@@ -25,7 +25,7 @@ struct TextSource {
 
 // `limit`: maximum number of documents; values below 1 are a fraction.
 TextSource wikitext_source(const std::filesystem::path& data, const std::optional<double>& limit);
-TextSource file_source(const std::filesystem::path& text);  // returns one document
+TextSource file_source(const std::filesystem::path& text);  // the file is one document
 TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split,
                          const std::optional<double>& limit);
 

@@ -23,7 +23,7 @@ namespace lazy::eval {
 struct Filter {
   const char* name;
   size_t arguments;
-  bool of_text;  // whether the filter is applied to each text of a list
+  bool of_text;  // true: a list is filtered text by text; false: the filter receives the whole list
   std::function<Json(const Json& value, const std::vector<Json>& arguments)> apply;
 };
 

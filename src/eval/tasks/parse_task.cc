@@ -76,7 +76,7 @@ class Table {
     return out;
   }
 
-  // Returns all keys with their values in file order.
+  // Returns all keys of the table with their values, in the order of the file.
   std::vector<std::pair<std::string, std::vector<std::string>>> all() {
     std::vector<std::pair<std::string, std::vector<std::string>>> out;
     std::vector<std::pair<const toml::node*, std::string>> nodes;
