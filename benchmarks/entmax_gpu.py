@@ -65,7 +65,7 @@ def error(run, q, k, v, normalizer):
 
 
 def variants(q, k, v):
-    """Returns {name: (function, normalizer)}."""
+    """Returns {name of the implementation: (function that computes attention, normalizer)}."""
     across = lambda x: x.transpose(1, 2)
     contiguous = [across(x).contiguous() for x in (q, k, v)]
 

@@ -168,7 +168,7 @@ def main():
     if unknown := set(a.tasks) - set(rows.TASKS):
         p.error(f"--tasks: unknown: {', '.join(sorted(unknown))}; the sets are {', '.join(rows.TASKS)}")
     begin = time.perf_counter()
-    os.environ["OMP_NUM_THREADS"] = str(a.threads)  # before PyTorch is imported; `lazy` inherits it
+    os.environ["OMP_NUM_THREADS"] = str(a.threads)  # set before PyTorch is imported; `lazy` inherits the variable
     import harness
     import torch
 

@@ -166,7 +166,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   if (o.layers == 0 && !gpu) o.layers = 2;
   if (o.tokens == 0) o.tokens = gpu ? 32768 : 2048;
   const auto shipped = shipped_models();
-  std::vector<std::string> known, names = {kTwin};  // the softmax model is first
+  std::vector<std::string> known, names = {kTwin};  // the softmax model is measured first
   for (const auto& item : shipped) known.push_back(item.first);
   for (const std::string& name : o.models.empty() ? known : o.models) {
     if (!shipped.count(name))

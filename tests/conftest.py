@@ -66,7 +66,7 @@ def built(variable):
 
 @pytest.fixture(scope="session")
 def root():
-    """Root folder of the source tree."""
+    """Returns the root folder of the source tree."""
     return ROOT
 
 
@@ -78,5 +78,5 @@ def built_file():
 
 @pytest.fixture(scope="session")
 def lazy_binary():
-    """Path of the program `lazy`."""
+    """Returns the path of the program `lazy`."""
     return built("LAZY_BINARY")

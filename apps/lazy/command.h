@@ -50,7 +50,7 @@ std::vector<std::pair<std::string, std::string>> values_in_order(const CLI::App&
 // arguments is preserved.
 std::string command_line(const CLI::App& command);
 
-CLI::App& root(CLI::App& command);  // the program itself
+CLI::App& root(CLI::App& command);  // returns the command `lazy` to which the subcommand belongs
 
 struct Subcommand {
   std::string help;

@@ -122,5 +122,5 @@ def _wrong_type(where: str, name: str, kind: str, value, shape: str | None = Non
     text = (_OPTIONAL.get(kind) or _KINDS[kind])[0] + (f" of shape {shape}" if shape else "")
     optional = ", or None" if kind in _OPTIONAL else ""
     sizes = getattr(value, "shape", ())
-    found = f"of shape {tuple(sizes)}" if sizes else reprlib.repr(value)  # the shape is shorter
+    found = f"of shape {tuple(sizes)}" if sizes else reprlib.repr(value)  # for arrays: the shape, not the values
     return TypeError(f"{where}: expected {name} to be {text}{optional}, found {type(value).__name__} {found}")

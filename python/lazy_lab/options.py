@@ -45,7 +45,7 @@ class Options:
     model: Path
     text: list[Path]
     corpus: Path | None
-    max_document: int  # in bytes; 0: documents are not split
+    max_document: int  # maximum size of a document in bytes; 0: documents are not split
     validation: float
     tokens: int
     output: Path

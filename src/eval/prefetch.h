@@ -23,7 +23,7 @@ struct PromptOptions {
   int64_t max_length = 0;
   bool bos = false;
   int64_t num_fewshot = 0;
-  uint64_t fewshot_seed = 1234;      // the default of lm-evaluation-harness
+  uint64_t fewshot_seed = 1234;      // seed of the examples; this is the default of lm-evaluation-harness
   std::optional<double> limit = {};  // maximum number of documents per task; values below 1 are a fraction
   bool bos_every_window = false;     // Start every window of rolling tasks with BOS. Other tasks use `bos`.
 };

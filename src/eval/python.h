@@ -15,7 +15,7 @@ namespace lazy::eval {
 bool python_is_space(char32_t character);
 std::string_view python_strip(std::string_view text);
 std::string_view python_rstrip(std::string_view text);
-int64_t python_length(std::string_view text);  // number of characters
+int64_t python_length(std::string_view text);  // len(text) in Python: number of characters
 // Like str.lower, str.upper and str.capitalize in Python, with two differences. One character is always mapped to one
 // character ("ß" stays "ß" in upper case, but becomes "SS" in Python). A final sigma is not treated specially.
 std::string python_lower(const std::string& text);

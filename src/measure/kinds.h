@@ -16,7 +16,7 @@ struct Kind {
 };
 
 const std::vector<Kind>& kinds();
-// Throws an Error for an unknown name and suggests the nearest kind.
+// Returns the kind with this name. Throws an Error for an unknown name and suggests the nearest kind.
 const Kind& find_kind(const std::string& name);
 // Returns the settings of a kind with the values of `assignments`, which have the form key=value. Values of a list are
 // separated by commas. Throws an Error for an unknown key or a value of a different type.

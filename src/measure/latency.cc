@@ -87,7 +87,7 @@ double milliseconds(at::Device device, const std::function<void()>& work) {
 
 // The queries, keys and values that the attention operator receives in every layer.
 struct AttentionInputs {
-  std::vector<at::Tensor> q, k, v;  // [layer] (batch, length, heads, head_dim)
+  std::vector<at::Tensor> q, k, v;  // one tensor (batch, length, heads, head_dim) per layer
 };
 
 AttentionInputs prefill_inputs(LanguageModel& model, const at::Tensor& ids) {

@@ -24,12 +24,13 @@ using Json = nlohmann::ordered_json;
 
 struct ModelInputs {
   std::filesystem::path model, corpus, data;  // the model folder, the corpus, the benchmark files
-  SequenceOptions sequences;                  // the same as in training: separators, BOS, length
+  SequenceOptions sequences;                  // separators, BOS and length of the training sequences
   std::string device = "cpu";
   bool progress = true;
 };
 
-// The parts of a record in the order in which they are measured, and all parts that measure_model can measure.
+// kRecordParts: the parts of a record in the order in which they are measured. kModelParts: all parts that
+// measure_model can measure.
 extern const std::vector<std::string> kRecordParts, kModelParts;
 // Returns the "measures" object of a record with the given parts.
 Json measure_model(const ModelInputs& inputs, const MeasureSizes& sizes,

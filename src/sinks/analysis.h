@@ -21,7 +21,7 @@ struct ModelConfig;
 
 namespace lazy::sinks {
 
-struct FurtherMeasures;  // sinks/probe_measures.h
+struct FurtherMeasures;  // defined in sinks/probe_measures.h
 
 // Default for the maximum number of tokens per sample. It limits the time, which grows quadratically with the length:
 // pretrained models have training lengths of up to 131072 tokens.

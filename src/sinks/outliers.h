@@ -28,9 +28,9 @@ class Outliers {
     // Kurtosis over the channels at one position: fourth central moment divided by the squared variance, 3 for a
     // Gaussian. kurtosis: mean over all positions except the first. kurtosis_first: value at the first position.
     double kurtosis = 0, kurtosis_first = 0;
-    double largest = 0;                       // maximum of |entry| over all samples
-    double median = 0;                        // median of |entry|
-    double ratio = 0;                         // largest entry divided by the median of the sample
+    double largest = 0;  // maximum of |entry| over all samples
+    double median = 0;   // median of |entry|
+    double ratio = 0;    // largest entry divided by the median of the sample
     // A spike is an entry larger than kSpike times the median. spikes: number of positions with a spike. spikes_first:
     // fraction of samples whose first position has a spike.
     double spikes = 0, spikes_first = 0;
@@ -50,7 +50,7 @@ class Outliers {
  private:
   struct LayerSums {
     Layer layer;
-    double positions = 0;  // number of positions without first positions
+    double positions = 0;  // number of positions, except the first position of each sample
     int64_t samples = 0;
     // for each channel: sum of squares, and number of positions whose largest entry is in this channel
     at::Tensor squares, winners;

@@ -133,7 +133,7 @@ struct FurtherMeasures {
   std::vector<MassiveActivations::OutlierStatistics> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
   std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // (probe point, layers)
-  std::optional<DecodeReads::Result> decode;                                   // absent for Transformer-XL
+  std::optional<DecodeReads::Result> decode;                                   // not measured for Transformer-XL
 };
 
 class FurtherMeasureCollector {

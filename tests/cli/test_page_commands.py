@@ -1,4 +1,4 @@
-"""Commands that HTML pages show: running them again must write the same page."""
+"""Tests of the commands that HTML pages show. Running such a command again must write the same page."""
 
 import html
 import os

@@ -84,7 +84,7 @@ def test_values_on_the_page_equal_the_records(pair):
         for attention_map in stored["attention_maps"]:
             sink = statistics.fmean(row[0] for row in attention_map["weights"])
             assert f"sink {text.share(sink)}" in section(page, "maps")
-    assert "layer 0: -1.00, layer 1: -1.25, layer 2: -1.50, layer 3: -1.75" in page  # mean learned offsets
+    assert "layer 0: -1.00, layer 1: -1.25, layer 2: -1.50, layer 3: -1.75" in page  # mean offset tau
     assert "Released mass is 0\u2009% in all layers throughout" in plain(section(page, "layers"))
 
 

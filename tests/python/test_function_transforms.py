@@ -31,7 +31,7 @@ def test_gradients_of_torch_func_are_rejected(name, transform):
     function, shape = FUNCTIONS[name]
     with pytest.raises(NotImplementedError, match=naming(f"lazy::{name}")) as error:
         TRANSFORMS[transform](function, torch.randn(shape))
-    if transform != "hessian":  # torch.func.hessian uses forward mode outside
+    if transform != "hessian":  # torch.func.hessian also uses forward mode, whose error differs
         assert ("torch.autograd.grad" in str(error.value)) == (name != "decode")
         error.match(REFUSED)
 

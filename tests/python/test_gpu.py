@@ -465,7 +465,7 @@ def test_float16_statistics_do_not_overflow_or_underflow(size):
     definition.close(found[0], exact[0], plain[0].half(), "out")
     torch.testing.assert_close(found[1].flatten().double(), exact[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[2][:2].double(), exact[2][:2], rtol=1e-3, atol=1e-5)
-    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()  # some weights are near 0
+    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()  # near-zero weights vary
 
     x = (300 * size * torch.randn(50, 512, device="cuda")).clamp(-6e4, 6e4).half()
     w = torch.rand(512, device="cuda").half()
@@ -489,13 +489,13 @@ def test_float16_rope_at_large_positions(base):
     x = torch.randn(1, 64, 2, 64, device="cuda").half()
     x[:, ::2] *= 2e4
     x[:, 1::4] *= 1e-4
-    positions = (torch.arange(64, device="cuda") * 16411).flip(0)  # up to a million
+    positions = (torch.arange(64, device="cuda") * 16411).flip(0)  # positions up to a million
     angle = positions[:, None] * base ** (-torch.arange(32, device="cuda").double() / 32)
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]
     a, b = x.double().chunk(2, -1)
     expected = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
     found = lazy_attention.rope(x, base=base, positions=positions).double()
-    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # rounding errors scale with this
+    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # scale of rounding errors
     fits = expected.abs() < 65504
     assert ((found - expected).abs() <= 2**-11 * expected.abs() + 2**-20 * pair + 2**-25)[fits].all()
     assert torch.isinf(found[expected.abs() > 65520]).all()

@@ -324,7 +324,7 @@ def test_masks_match_sdpa_mask(compiling, monkeypatch):
         documents = hf.lazy_mask(**arguments, device="cpu")
         ours = visible(documents, batch, q_length, kv_length, window)
         theirs = masks.sdpa_mask(**arguments, allow_is_causal_skip=False)[:, 0]
-        real = torch.ones(batch, q_length, dtype=torch.bool)  # queries that are not padding
+        real = torch.ones(batch, q_length, dtype=torch.bool)  # True: the query is not padding
         if padding is not None:
             real = padding[:, past:]
         assert torch.equal(ours[real], theirs[real]), arguments

@@ -329,7 +329,7 @@ def test_library_is_searched_in_the_documented_order(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError) as error:
         _library.find()
     assert all(str(place) in str(error.value) for place in (packaged, built))
-    for place in (built, packaged):  # in ascending priority
+    for place in (built, packaged):  # the later path has priority over the earlier one
         place.touch()
         assert _library.find() == place
     monkeypatch.setenv("LAZY_OPS_LIBRARY", str(named))

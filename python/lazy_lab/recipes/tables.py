@@ -134,7 +134,7 @@ TABLE3 = {
     "piqa": 16113,
     "hellaswag": 70000,
     "winogrande": 44000,
-    "arc_easy": 7787,  # ARC easy and ARC challenge together
+    "arc_easy": 7787,  # total number of samples of ARC easy and ARC challenge
     "social_iqa": 15554,
     "boolq": 15942,
 }

@@ -251,7 +251,7 @@ def trigger(head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
     train(parameters, lambda: errors(trigger_batch(len(seeds), BATCH, generator)), steps)
     with torch.no_grad():
         weights, final = forward(held_out[0])[1], errors(held_out)
-    others = (torch.arange(TRIGGER_LENGTH) != held_out[2][0])[:, 1:].float()  # queries that are content
+    others = (torch.arange(TRIGGER_LENGTH) != held_out[2][0])[:, 1:].float()  # 0 at the trigger, 1 elsewhere
     share = (1 / torch.arange(2, TRIGGER_LENGTH + 1)).mean()
     found = new_records("trigger", head, seeds, steps)
     for n, record in enumerate(found):

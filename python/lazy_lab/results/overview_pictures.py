@@ -1,4 +1,4 @@
-"""The six pictures of README.md."""
+"""Draws the six pictures of the page docs/results/README.md."""
 
 import numpy as np
 

@@ -28,7 +28,7 @@ MEASURES = (
     ("speed", "Training speed", "tokens per second, fastest interval", charts.count_text),
     ("seconds", "Training time", "h:mm:ss or m:ss", seconds_text),
 )
-LOSSES = ("loss", "bits_per_byte", "perplexity", "word_perplexity")  # lower is better
+LOSSES = ("loss", "bits_per_byte", "perplexity", "word_perplexity")  # measures for which lower is better
 TILES = ("bits_per_byte", "sink_ratio", "released_mass", "alive_fraction")
 HEATS = ("sink_ratio", "density", "alive_fraction")
 

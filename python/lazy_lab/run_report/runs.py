@@ -74,7 +74,7 @@ def read_log(path, run):
 
 
 def read_config(path, run):
-    import tomllib  # Python 3.11 or later
+    import tomllib  # needs Python 3.11 or later
 
     run.config_text = path.read_text(encoding="utf-8", errors="replace")
     try:
@@ -99,7 +99,7 @@ PARTS = {
     "eval.json": (results.read_eval, "results of lazy eval"),
     "sinks.json": (results.read_sinks, "sink measures and attention maps"),
     "samples.json": (read_samples, "text samples"),
-    "lengths.json": (results.read_lengths, ""),  # most runs have none
+    "lengths.json": (results.read_lengths, ""),  # "": not listed as missing, because most runs do not have this file
 }
 
 

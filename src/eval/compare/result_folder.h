@@ -28,7 +28,7 @@ struct TaskSamples {
 
 struct ResultFolder {
   std::filesystem::path path;
-  std::map<std::string, TaskSamples> tasks;  // tasks with samples
+  std::map<std::string, TaskSamples> tasks;  // samples by task; tasks without samples are absent
 };
 
 // Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if no result

@@ -18,7 +18,7 @@ namespace lazy::eval::length {
 std::vector<TextPair> load_lambada(const std::filesystem::path& data, const std::optional<double>& limit);
 
 struct LambadaItem {
-  std::vector<int32_t> ids;  // the whole passage
+  std::vector<int32_t> ids;  // token ids of the whole passage
   size_t context = 0;        // number of tokens before the last word
 };
 // If the passage without its last word has n tokens, the tokens of the last word are the tokens of the whole passage

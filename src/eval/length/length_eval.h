@@ -39,7 +39,7 @@ struct ModelVariant {
 ModelOptions parse_variant(const std::string& text, ModelOptions base = {});
 
 struct LengthEvalOptions {
-  std::vector<int64_t> lengths;  // in tokens, increasing
+  std::vector<int64_t> lengths;  // context lengths in tokens, in increasing order
   std::vector<std::string>
       tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: as the given data allows
   std::filesystem::path data, corpus, text;

@@ -19,7 +19,7 @@ namespace lazy::eval::length {
 // block of tokens. The losses of a unit are summed over its tokens.
 struct LossCurve {
   std::vector<int64_t> lengths;
-  std::vector<std::vector<double>> loss;  // indexed by [length][unit], in nats
+  std::vector<std::vector<double>> loss;  // loss in nats, indexed by [length][unit]
   std::vector<double> tokens;             // number of tokens, indexed by [unit]; the same for every length
   uint64_t tokenizer = 0;                 // fingerprint; only losses of equal tokenizers are comparable
 };

@@ -14,7 +14,7 @@ namespace lazy::eval::length {
 struct SyntheticOptions {
   // relative depth; 0: at the beginning, 1: directly before the question
   std::vector<double> depths = {0, 0.25, 0.5, 0.75, 1};
-  int64_t samples = 5;  // contexts per length and depth
+  int64_t samples = 5;  // number of contexts per length and depth
   int64_t pairs = 8;    // number of key-value pairs in associative recall
   uint64_t seed = 42;
   std::optional<int32_t> bos;  // if set, the first token of every context
