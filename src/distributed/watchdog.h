@@ -42,8 +42,8 @@ class RankWatchdog {
   // Returns the first failure that this rank knows, or "". Thread-safe.
   std::string failure();
 
-  // While this object exists, the rank reads all heartbeats as during a long wait. Used for waits in threads other than
-  // the main thread.
+  // While this object exists, this rank reads the heartbeats of all ranks, as it does during a long wait of the main
+  // thread. It is used for waits in other threads.
   class ObserveScope {
    public:
     explicit ObserveScope(RankWatchdog& watchdog) : watchdog_(watchdog) { ++watchdog_.observers_; }
@@ -55,7 +55,7 @@ class RankWatchdog {
 
  private:
   struct Heartbeat {
-    std::string text;         // "COUNT WAITS STEP what"
+    std::string text;         // "COUNT WAITS STEP WHAT": heartbeats, waits, training step, name of the last wait
     Clock::time_point since;  // time of the last change, by the clock of this rank
   };
 
@@ -96,9 +96,9 @@ class StoreBarrier {
   StoreBarrier(StorePtr store, const RankInfo& info, std::chrono::milliseconds timeout, RankWatchdog& watchdog)
       : store_(std::move(store)), info_(info), timeout_(timeout), watchdog_(watchdog) {}
 
-  // Every rank must call this equally often, from one thread, with its error message or "". When all ranks have
-  // arrived, it returns the first error message, or "". Throws RunError if a rank has terminated or has not arrived
-  // after the timeout.
+  // Every rank must call this function the same number of times, always from one thread, with its error message or "".
+  // When all ranks have arrived, it returns the first error message, or "". Throws RunError if a rank has terminated or
+  // has not arrived after the timeout.
   std::string wait(const std::string& failure);
 
  private:

@@ -42,7 +42,7 @@ inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               /
 inline constexpr char kOutBias[] = "crit.out_layers.{}.bias";
 inline constexpr char kOutProjection[] = "crit.out_projs.{}";
 inline constexpr char kClusterWeight[] =
-    "crit.cluster_weight";  // (clusters - 1, width): rows for the other clusters in the first softmax
+    "crit.cluster_weight";  // (clusters - 1, width): one row of the first softmax for each cluster after the first
 inline constexpr char kClusterBias[] = "crit.cluster_bias";
 }  // namespace adaptive_names
 std::string adaptive_name(const char* name, int64_t number);

@@ -62,7 +62,7 @@ class CheckpointStore {
   // exist and all of them are damaged.
   std::optional<Checkpoint> newest_valid();
 
-  // Removes temporary folders that a terminated process left.
+  // Removes temporary folders that a terminated process did not remove.
   void remove_unfinished();
 
  private:
@@ -82,8 +82,8 @@ class CheckpointWriter {
   // Waits for a write that is in progress and ignores its error.
   ~CheckpointWriter() = default;
 
-  // Runs `write`, which completes the checkpoint of `step`. The caller must call wait() before it modifies data that
-  // the previous write reads.
+  // Runs `write`, which writes the checkpoint of `step`, in a background thread if `background` is true and before
+  // start() returns otherwise. The caller must call wait() before it modifies data that the previous write reads.
   void start(int64_t step, bool background, std::function<void()> write);
   // Waits for a write that is in progress and returns the waiting time in seconds. Rethrows exceptions of the write.
   double wait();

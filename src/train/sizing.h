@@ -12,7 +12,7 @@
 namespace lazy::train {
 
 struct SizingRequest {
-  int64_t train_tokens = 0, validation_tokens = 0;  // of the corpus
+  int64_t train_tokens = 0, validation_tokens = 0;  // numbers of tokens of the corpus
   int64_t vocab_size = 0;
   std::string kind = "lazy";  // or "transformer"
   double seconds = 0;         // time limit of `lazy train`
@@ -58,8 +58,8 @@ RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
 inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from an existing model
 inline constexpr int64_t kMinSequences = 8;             // minimum number of sequences in each split
-inline constexpr double kMaxPasses = 4;  // further passes over a text help less and less (arXiv:2305.16264)
-// share of the time limit for training steps; the rest is startup, validation and checkpoints
+inline constexpr double kMaxPasses = 4;  // maximum number of passes over the training text (arXiv:2305.16264)
+// Fraction of the time limit that training steps may use. Startup, validation and checkpoints use the rest.
 inline constexpr double kStepsShare = 0.9;
 
 // Vocabulary size of a tokenizer to train on `text_bytes` bytes of text. 0: the text is too short; use byte tokens.
