@@ -57,9 +57,9 @@ class DataParallel {
   // Returns the unsharded tensors `stored` of the model on rank 0. Under full sharding these are copies in host memory.
   // Collective.
   Parameters gather_full_weights(const Parameters& stored);
-  // Optimizer state tensors are named PREFIX.PARAMETER. gather_state returns the unsharded state on rank 0 and an empty
-  // list on other ranks. scatter_state is the inverse. In the unsharded state, tensors that do not belong to a
-  // parameter, such as the step count, exist only on rank 0. Collective.
+  // Optimizer state tensors are named PREFIX.PARAMETER, for example exp_avg.model.norm.weight. gather_state returns the
+  // unsharded state on rank 0 and an empty list on other ranks. scatter_state is the inverse. In the unsharded state,
+  // tensors that do not belong to a parameter, such as the step count, exist only on rank 0. Collective.
   Parameters gather_state(const Parameters& state);
   std::map<std::string, at::Tensor> scatter_state(std::map<std::string, at::Tensor> state, const std::string& file);
   // For sharded checkpoints. state_shards returns this rank's shards of the optimizer state; read_state reads the
@@ -93,7 +93,8 @@ class DataParallel {
   std::vector<TensorShard> shards_;
   std::map<std::string, size_t> shard_index_;  // index into shards_ by parameter name
   bool last_micro_batch_ = false;
-  size_t num_started_ = 0;  // number of buckets whose reduction has started; the order is the same on all ranks
+  // Number of buckets whose reduction has started. All ranks start the buckets in the same order.
+  size_t num_started_ = 0;
 };
 
 }  // namespace lazy::distributed

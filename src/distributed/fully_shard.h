@@ -1,7 +1,7 @@
-// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP). A rank stores its fp32 shard
-// of each unit of the model. The storage of a model tensor exists only while its unit is in use; its content is
-// gathered from all ranks. Weights of matrix products are gathered in the compute dtype. The next unit is prefetched
-// during computation.
+// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP). The units of sharding are the
+// layers, the embedding, the final norm and the head of the model. A rank stores its fp32 shard of each unit. The
+// storage of a model tensor exists only while its unit is in use; its content is gathered from all ranks. Weights of
+// matrix products are gathered in the compute dtype. The next unit is prefetched during computation.
 #pragma once
 #include <c10/core/Storage.h>
 

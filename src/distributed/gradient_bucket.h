@@ -45,9 +45,10 @@ class ShardedGradientReducer {
   ShardedGradientReducer(std::vector<GradientBucket>& buckets, Communicator& communicator)
       : buckets_(buckets), communicator_(communicator) {}
 
-  // Moves the gradient of the parameter into the bucket.
+  // Adds the gradient of the slot's parameter to the bucket and releases it. If the bucket is now complete, its
+  // reduction starts.
   void add_gradient(GradientBucket& bucket, GradientBucket::Slot& slot);
-  // Reduces incomplete buckets. Afterwards every bucket has its shard.
+  // Reduces incomplete buckets. Afterwards every bucket contains its reduced shard.
   void finish();
   // Waits for the reduction that is in flight.
   void wait_in_flight();

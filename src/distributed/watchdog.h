@@ -1,7 +1,7 @@
 // Detects ranks that have terminated or hang, using the rendezvous store. Every rank writes a heartbeat with its step
-// and the number of collective waits that it has started. A rank with a lower number than the other ranks has not
-// arrived. A rank terminates with one line on stderr if it waits longer than the timeout or if another rank has failed,
-// even if its main thread is blocked in a collective.
+// and the number of collective waits that it has started. A rank that has started fewer waits than the other ranks has
+// not arrived at the current collective. A rank terminates with one line on stderr if it waits longer than the timeout
+// or if another rank has failed, even if its main thread is blocked in a collective.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -62,8 +62,8 @@ class RankWatchdog {
   void heartbeat_loop();
   void monitor_loop();
   void read_heartbeats();
-  // Describes the current failure, or returns "". `silence` is the maximum time between two heartbeats of a running
-  // rank.
+  // Returns a description of the current failure, or "". `silence` is the maximum time between two heartbeats of a
+  // running rank.
   std::string diagnose(Clock::duration silence, bool overdue);
   std::string heartbeat_key(int rank) const { return "heartbeat/" + std::to_string(rank); }
 

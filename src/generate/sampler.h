@@ -15,7 +15,7 @@ struct SamplingOptions {
   double temperature = 1;         // 0: greedy; the lowest id wins among equal logits
   int64_t top_k = 0;              // sample from the k largest logits; 0: all
   double top_p = 1;               // nucleus sampling: the most likely tokens up to this total probability; 1: all
-  double repetition_penalty = 1;  // divides positive and multiplies negative logits of tokens that occurred
+  double repetition_penalty = 1;  // divides positive and multiplies negative logits of tokens that have occurred
   uint64_t seed = 0;
   double min_p = 0;              // drop tokens below this fraction of the highest probability; 0: none
   double presence_penalty = 0;   // subtracted from the logits of tokens that occur in the generated text

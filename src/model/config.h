@@ -250,7 +250,7 @@ struct ModelConfig {
   // In comparison with that family, config.json has model_type lazy_<family>, and each layer additionally has a tau per
   // head and a distance bias.
   bool converted = false;
-  uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text; 0: not recorded
+  uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the tokenizer used in training; 0: not recorded
 
   bool is_plain_llama() const;      // is_plain_attention() in every layer; no window
   bool is_plain_attention() const;  // softmax with RoPE as in Llama; no distance bias or gate
@@ -264,16 +264,16 @@ struct ModelConfig {
   MixerType mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer.type == MixerType::attention; }
   int64_t num_attention_layers() const;
-  bool attends() const;                    // at least one layer has attention, alone or inside its mixer
-  int64_t num_kv_cache_layers() const;     // layers whose cache contains the keys and values of all tokens
+  bool attends() const;                    // true if at least one layer has attention, alone or inside its mixer
+  int64_t num_kv_cache_layers() const;     // number of layers that cache the keys and values of all tokens
   int64_t window_of(int64_t layer) const;  // sliding window of the layer in tokens; -1: none
-  bool is_lazy() const;                    // Elastic-Softmax with a distance bias
+  bool is_lazy() const;                    // true for Elastic-Softmax with a distance bias
   std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's name for other attention
   bool has_offset() const;   // each head has an offset tau
   bool has_sink() const;     // the denominator of softmax has an additional term per head, as in gpt-oss
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
-  int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
+  int64_t rotary_dim() const;               // number of dimensions of a head that RoPE rotates
   double score_scale(int64_t layer) const;  // factor of the products of queries and keys
   double rope_base_of(int64_t layer) const;
   int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
@@ -324,7 +324,7 @@ bool rope_varies(const ModelConfig& config, int64_t max_length = std::numeric_li
 
 struct ParameterCount {
   int64_t total = 0;             // distinct trained parameters of this configuration
-  int64_t tied = 0, untied = 0;  // parameters with a tied and with an untied head
+  int64_t tied = 0, untied = 0;  // number of parameters with a tied head, and with a separate head
   int64_t embedding = 0;
 };
 ParameterCount count_parameters(const ModelConfig& config);

@@ -123,10 +123,10 @@ class LanguageModel {
   // embedding, their common tensor is listed once. Several tensors may be views of one storage (q_proj, k_proj and
   // v_proj are computed as one product), so they must be modified in place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
-  // The parameters, grouped into units for sharding (model/blocks/shard_hooks.h). The hooks run around each use of a
-  // unit's weights by this class, including the backward pass of loss(). The weights need to be resident only between
-  // the hooks. If hooks are set, tau() and distance_bias() return copies. The hooks must outlive the model or be reset
-  // to null.
+  // The parameters, grouped into units for sharding (model/blocks/shard_hooks.h): the embedding, each layer, the final
+  // norm, and the head are one unit each. The hooks run around each use of a unit's weights by this class, including
+  // the backward pass of loss(). The weights need to be resident only between the hooks. If hooks are set, tau() and
+  // distance_bias() return copies. The hooks must outlive the model or be reset to null.
   const std::vector<ShardUnit>& shard_units() const;
   void set_shard_hooks(ShardHooks* hooks);
   bool decays(const std::string& parameter_name) const;     // whether weight decay applies to the parameter

@@ -1,5 +1,5 @@
-// Weights that stay on disk. The weights of a shard unit (model/blocks/shard_hooks.h) are read before they are used and
-// freed afterwards, so the largest unit determines the peak memory.
+// Weights that stay on disk. The weights of a shard unit (model/blocks/shard_hooks.h), for example a layer, are read
+// before they are used and freed afterwards, so the largest unit determines the peak memory.
 #pragma once
 #include <c10/core/Storage.h>
 

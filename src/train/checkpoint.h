@@ -22,7 +22,7 @@ struct TrainState {
   int64_t step = 0;       // number of training steps taken
   int64_t sequences = 0;  // number of training sequences consumed, which is the position in the data stream
   int64_t tokens = 0;
-  double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets
+  double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets tau
   double seconds = 0;               // training time since the run first started, without pauses
   AnomalyState anomalies;           // counters of on_nan and on_spike
   nlohmann::ordered_json settings;  // return value of run_settings()

@@ -145,7 +145,7 @@ int64_t norm_bytes(const ModelSizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stre
 // no residual. Without an MLP, the residual of the second layer is the input of the first layer and is not counted
 // again.
 int64_t streams(const ModelSizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
-// The loss function also saves the normalized hidden states.
+// Bytes that the final norm and the loss save: the input of the norm and the normalized hidden states.
 int64_t final_norm_bytes(const ModelSizes& s) { return 2 * stream_bytes(s); }
 
 int64_t bytes(double a_token, const ModelSizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
@@ -247,7 +247,7 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
   // The gradient of the output head accumulates in fp32.
   const int64_t logits =
-      // fp32 log-probability and one byte "correct" per token
+      // The last term is an fp32 log-probability per token and one byte for "the label is the most likely token".
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);
   // `attention` counts the gradients of q, k, v and the output, where the gradient of q is accumulated in fp32. `mlp`
   // counts the gradients of gate, of up and of their product, which a GPU recomputes. With fp8, each gradient of a
