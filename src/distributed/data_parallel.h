@@ -78,7 +78,7 @@ class DataParallel {
   void make_shards();
   // Returns this rank's shard of a parameter, or null if the shard is empty.
   const TensorShard* shard_of(const std::string& parameter) const;
-  // Number of elements of one rank's shard of a bucket, and the offset of this rank's shard.
+  // Number of elements of one rank's shard of a bucket, and the offset of this rank's shard in the bucket.
   int64_t shard_size(const GradientBucket& bucket) const { return bucket.padded / communicator_.size(); }
   int64_t shard_begin(const GradientBucket& bucket) const { return shard_size(bucket) * communicator_.rank(); }
 

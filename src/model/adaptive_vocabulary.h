@@ -1,6 +1,6 @@
 // Configuration of adaptive input embeddings (Baevski and Auli 2019) and the adaptive softmax (Grave et al. 2017), as
-// in Transformer-XL. Tokens are sorted by frequency and split into clusters; each cluster's embedding width is
-// `divisor` times smaller than the previous one's.
+// in Transformer-XL. Tokens are sorted by frequency and split into clusters; the embedding width of each cluster is
+// `divisor` times smaller than the width of the previous cluster.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -145,7 +145,7 @@ struct AttentionConfig {
   bool query_bias = true;            // used with qkv_bias; false: the bias of q_proj stays 0
   bool output_bias = false;          // o_proj has a bias
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
-  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads and one over all key heads
+  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads, one over all key heads
   bool scale_scores = true;          // the products of queries and keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // products of queries and keys are also scaled by 1 / (layer + 1)
   double multiplier = 0;             // if not 0: scale of the products of queries and keys instead of head_dim^-0.5
@@ -216,7 +216,7 @@ struct MixerConfig {
   int64_t conv_size = 4;                          // kernel size of the depthwise causal convolution; 0: no convolution
   // Number of tokens per chunk of the chunkwise-parallel algorithm, or per mini-batch of TTT. 0: default of the mixer.
   int64_t chunk = 0;
-  int64_t state_size = 128, groups = 1;  // Mamba2: the state size N, and the number of groups that share B and C
+  int64_t state_size = 128, groups = 1;  // Mamba2: state size N; number of groups of heads that share B and C
   // Mamba2: the step size is clamped to this range after softplus (time_step_limit in transformers).
   double step_min = 0, step_max = std::numeric_limits<double>::infinity();
   bool gate = true;  // whether the output of the mixer is gated

@@ -32,7 +32,7 @@ struct PackedSequences {
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;    // read and appended to; positions start at cache->length
+  KVCache* cache = nullptr;    // the pass reads it and appends to it; positions start at cache->length
   bool deterministic = false;  // bitwise reproducible gradients of attention
   bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q, k) after RoPE; q and k are (batch, length, heads, head_dim).

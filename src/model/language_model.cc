@@ -364,8 +364,8 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   const ModelConfig& c = impl_->config;
   out = packed(c, out);
   nlohmann::ordered_json config = c.to_json();
-  // The original program of the family state_spaces does not read torch_dtype, so the field is not written. It requires
-  // the head as a named tensor, even if the head is tied to the embedding.
+  // The original program of the family state_spaces does not read torch_dtype, so the field is not written. That
+  // program also requires the head as a separate tensor in the file, even if the head is tied to the embedding.
   if (c.family == ModelFamily::state_spaces) {
     if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
   } else {

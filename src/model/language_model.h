@@ -134,7 +134,7 @@ class LanguageModel {
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, distances); undefined in layers without a distance bias
   at::Tensor tau(int64_t layer) const;            // offset of Elastic-Softmax, (heads); undefined for other normalizers
-  at::Tensor sink(int64_t layer) const;  // additional term of softmax_sink, (heads); undefined for other normalizers
+  at::Tensor sink(int64_t layer) const;          // sink logit of softmax_sink, (heads); undefined for other normalizers
   at::Tensor alibi_slopes(int64_t layer) const;  // (heads); undefined without ALiBi
 
   // Returns a model with configuration `config`, which must be the result of to_lazy() for this model; offset_init may

@@ -24,9 +24,9 @@ struct LanguageModel::Impl {
   // `empty`: allocates no memory for the trained weights.
   Impl(const ModelConfig& model, at::Device where, bool empty = false);
 
-  // Weights: language_model.cc.
-  // Fills `stored` with all tensors in the order of the checkpoint, `trained` with the tensors that require a gradient
-  // (not, for example, offsets that are not trained), and `shard_units`.
+  // The functions of this group are defined in language_model.cc. collect() fills `stored` with all tensors in the
+  // order of the checkpoint, `trained` with the tensors that require a gradient (not, for example, offsets that are not
+  // trained), and `shard_units`.
   void collect();
   void initialize(uint64_t seed);
   void quantize();  // rounds weights, inputs and cache as the member `quantization` specifies

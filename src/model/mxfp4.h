@@ -1,5 +1,5 @@
-// Reading MXFP4 weights (OCP microscaling formats 1.0): groups of 32 4-bit values, two per byte, with a shared 8-bit
-// exponent. gpt-oss stores its experts in this format, as pairs of tensors X_blocks and X_scales.
+// Reads MXFP4 weights (OCP microscaling formats 1.0). A group consists of 32 values of 4 bits, two per byte, with a
+// shared 8-bit exponent. gpt-oss stores its experts in this format, as pairs of tensors X_blocks and X_scales.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -100,7 +100,7 @@ class CheckpointWriter {
   void finish();
   int64_t started_ = 0, saved_ = 0;
   std::optional<double> write_seconds_;
-  // Duration of the write in seconds. The destructor of the future waits for the write.
+  // The current write; its result is the duration in seconds. The destructor of the future waits for the write.
   std::future<double> in_flight_;
 };
 

@@ -12,7 +12,7 @@
 namespace lazy::train {
 
 struct SizingRequest {
-  int64_t train_tokens = 0, validation_tokens = 0;  // numbers of tokens of the corpus
+  int64_t train_tokens = 0, validation_tokens = 0;  // number of tokens in each split of the corpus
   int64_t vocab_size = 0;
   std::string kind = "lazy";  // or "transformer"
   double seconds = 0;         // time limit of `lazy train`

@@ -203,7 +203,7 @@ TrainResult Trainer::run() {
   return finish();
 }
 
-// With --resume, the message does not say how to continue: the user, or `lazy uptrain`, has resumed the run before.
+// With --resume, the message does not say how to continue: the user, or `lazy uptrain`, has already resumed the run.
 std::string Trainer::stopped_message(int signal) const {
   const std::string what =
       fmt::format("train: stopped by {} after step {} of {}", stop_signal_name(signal), state_.step, config_.steps);
