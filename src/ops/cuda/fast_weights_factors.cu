@@ -1,8 +1,9 @@
-// The factors of fast weights with momentum, computed from the gates of the tokens of a chunk. Let e be the momentum
-// gate and f the keep gate of a token. Each column of factors is computed by the recurrence m <- e m, a <- f a + m over
-// the tokens. Here, a is the factor of a token's gradient step in the weights, and m is its factor in the momentum;
-// both are 1 at the token itself. Two more columns contain the factors of the initial weights and of the initial
-// momentum. A block computes one chunk, and a thread computes one column.
+// Computes the factors of fast weights with momentum from the gates of the tokens of a chunk. Let e be the momentum
+// gate and f the keep gate of a token. One column of factors describes the effect of one token's gradient step on the
+// weights and on the momentum at each token of the chunk. It is computed by the recurrence m <- e m, a <- f a + m over
+// the tokens: a is the factor of the step in the weights, and m is its factor in the momentum. Both are 1 at the token
+// itself. Two more columns contain the factors of the weights and of the momentum at the start of the chunk. A block
+// computes one chunk, and a thread computes one column.
 #include "ops/cuda/fast_weights.h"
 #include "ops/cuda/launch.h"
 
@@ -21,8 +22,8 @@ struct Column {
   int first;   // first token of the recurrence
   float a, m;  // values of the recurrence before the first token
   float scale;
-  int64_t place;  // offset of the factor of the first token in read_steps or (chunks, T)
-  int step;       // distance to the factor of the next token
+  int64_t place;  // offset of the factor at the chunk's first token in its tensor (read_factors)
+  int step;       // distance in floats to the factor at the next token
 
   __device__ Column(int column, int64_t chunk, const float* steps)
       : first(column < kT ? column + 1 : 0),

@@ -23,9 +23,11 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   if (!kClusters) return;
   float *const W_first = shared_memory(), *const S_first = W_first + kTile;
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
-  float *const Z = S_last + kTile, *const O = Z + kTile;  // partial sums of the last layer's outputs and overlap
+  // Partial sums of this block: Z of the last layer's outputs, O of the last layer's overlap.
+  float *const Z = S_last + kTile, *const O = Z + kTile;
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
-  // One unit per row of B, and one unit per row of P while P belongs to the last layer.
+  // Units (power-of-two scales) of the rows of tile B, and of the rows of tile P while P contains the product of the
+  // last layer.
   float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;
   const Units units(units_of_P + kOwned);
   // Operands of products in fp16: the state, then the tokens.
@@ -33,7 +35,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
   Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // inputs of the last layer at k and q
-  // Tile G contains the inner gradients g of the first layer, tile B those inner gradients of the last layer.
+  // Tile G contains the inner gradients g of the first layer, and tile B contains the inner gradients of the last
+  // layer.
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
   Half* const P = B + kHalfTile;  // product overlap * steps of a layer, with negative sign
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
@@ -250,7 +253,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    if (Tile::row() == 0) {  // this warp computes with the kOwned rows of P that this block has written
+    // The warps of the first 16 rows multiply the kOwned rows of P that this block has written.
+    if (Tile::row() == 0) {
       Tile out;
       multiply<4>(out, Left(P), Right(B));
       out.each([&](int i, int j, float& a, float& b) {

@@ -9,8 +9,8 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// Row strides with which the lanes of a fragment read different banks: a multiple of 32 plus 4 for left operands, or
-// plus 8 for right operands.
+// Row strides of tiles in floats. They avoid bank conflicts when the lanes of a warp load an mma fragment: a multiple
+// of 32 plus 4 for left operands, or plus 8 for right operands.
 constexpr int kFirst = kHidden + 8, kLast = kDim + 8, kInput = kHidden + 4, kGradient = kHidden + 8;
 constexpr int kParts = 4;  // number of partial sums of the last layer's overlap
 

@@ -1,7 +1,7 @@
 // TTT-Linear. Each block iterates over the chunks of one sequence and head. The state stays in registers for all
-// chunks: each warp has 16 columns of it, stored as accumulators of the transposed state, which can be used as right
-// operands of products over the rows. The backward pass starts from the last state. It reverts the update of each chunk
-// with the inner gradients that the forward pass saved.
+// chunks. Each warp has 16 columns of the state, in the register layout of mma accumulators of the transposed state. In
+// this layout, the state can be used directly as the right operand of products over its rows. The backward pass starts
+// from the last state. It reverts the update of each chunk with the inner gradients that the forward pass saved.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -151,13 +151,14 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
   // Tile G contains the inner gradients, later the gradient of q.
   float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;
   // With f the fast-weights model: tile Z contains f(k), then the gradient of the target, then the gradient of k. Tile
-  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient of the inner gradients, then the gradient
-  // of f(k).
+  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient with respect to the inner gradients, then
+  // the gradient of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
   // Tile P contains the factors of the inner gradients in the outputs.
   float* const P = D_shared + kDim * kState;
-  // Gradient of q k^T (R) and gradient of the factors (S).
+  // Tile R contains the gradient of q k^T. Tile S contains the gradient of the factors of the inner gradients
+  // (Factors).
   float *const R = P + kT * kSquare, *const S = R + kT * kSquare;
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;
   const Factors factors(d_bias + kDim);

@@ -1,4 +1,4 @@
-// Computes the gradients of the state from the last chunk to the first. A block keeps some columns of the gradient of a
+// Computes the gradients of the state from the last chunk to the first. A block holds some columns of the gradient of a
 // head's state in registers. It writes the gradient of the state after each chunk and the gradient of beta v of every
 // token.
 #include "ops/cuda/launch.h"

@@ -39,11 +39,11 @@ void rms_norm_backward(const RmsNormBackward& arguments, cudaStream_t stream);
 
 struct Swiglu {
   DType type;
-  const void *gate, *up;  // (rows, dim) with these strides
+  const void *gate, *up;  // (rows, dim) with row strides gate_stride and up_stride
   int64_t gate_stride, up_stride;
-  void* y;              // contiguous; the backward pass writes it too unless it is null
+  void* y;              // contiguous; the backward pass also writes it, unless it is null
   const void* d_y;      // contiguous; only used by the backward pass
-  void *d_gate, *d_up;  // (rows, dim) with stride d_stride
+  void *d_gate, *d_up;  // (rows, dim) with row stride d_stride
   int64_t d_stride;
   int64_t rows, dim;
 };
@@ -59,7 +59,7 @@ struct QuantizeFp8 {
   int64_t x_stride, dim, first;
   float largest, least_maximum;
   float* maximum;      // the largest absolute value; NaN is larger than infinity
-  float* scale;        // max(maximum, least_maximum) / (largest number of the type), written by quantize_fp8
+  float* scale;        // written by quantize_fp8: max(maximum, least_maximum) / largest
   void* q;             // (rows, width) or null
   void* q_transposed;  // (width, rows) or null
 };
@@ -78,13 +78,14 @@ struct Rope {
   DType type;
   const void* x;  // (batch, length, heads, dim); the last axis is contiguous
   int64_t batch_stride, token_stride, head_stride;
-  void* y;           // like x, with contiguous heads of a token
-  int64_t y_stride;  // stride of the tokens of all sequences
+  void* y;           // (batch, length, heads, dim); the heads of a token are contiguous
+  int64_t y_stride;  // distance between consecutive tokens, also across sequences, in elements
   int64_t batch, length, heads, dim;
   RopeTable table;  // rotates the first 2 * table.pairs dimensions; the remaining dimensions are copied
   bool interleaved, inverse;
-  int64_t offset = 0;  // token t is at position offset + t, which must be in the table, unless positions are given:
-  // Positions per token, or null. Angles that are not in the table are computed in fp64; a negative position gives NaN.
+  int64_t offset = 0;  // position of token 0 if no positions are given; offset + t must be in the table
+  // Position of each token, (batch, length) with the strides below, or null. Angles that are not in the table are
+  // computed in fp64; a negative position gives NaN.
   const int32_t* places32 = nullptr;
   const int64_t* places64 = nullptr;
   int64_t places_batch_stride = 0, places_token_stride = 0;
@@ -107,7 +108,7 @@ struct CrossEntropy {
   int64_t stride, tokens, vocabulary;
   const int64_t* label;
   int64_t ignore_index;
-  float* log_prob;  // 0 if ignored, NaN if the label is invalid
+  float* log_prob;  // (tokens): 0 if the token is ignored, NaN if its label is invalid
   bool* correct;
   // If `gradient` is set, row t of logits is overwritten by gradient_scale * (softmax - onehot(label)) in `type`, in
   // the first `vocabulary` elements of this type. The gradient is zero for ignored tokens.

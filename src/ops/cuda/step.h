@@ -35,20 +35,21 @@ struct SkinnyGemm {
   const void *x, *W;
   int64_t x_stride;                    // row stride in elements, a multiple of 8
   int64_t rows, in, out;               // x (rows, in), W (out, in) contiguous; `in` a multiple of 8
-  const float* norm_weight = nullptr;  // (in): x is replaced by its RMSNorm
+  const float* norm_weight = nullptr;  // (in); if given, x is replaced by its RMSNorm with these weights
   float eps = 0;
   const void* add = nullptr;     // (rows, out) contiguous, added to the rounded y; not with swiglu or wide
   const void* next_W = nullptr;  // weights of the next kernel, prefetched to the L2 cache (a hint)
   int64_t next_bytes = 0;
   bool swiglu = false;  // W has the shape (2 out, in), and y = silu(x W_0^T) * x W_1^T with the halves W_0 and W_1 of W
-  bool wide = false;    // y in fp32
+  bool wide = false;    // if true, y is fp32
   void* y;              // (rows, out) contiguous; if null, which requires a norm, the result is written to `pages`
-  // Workspaces, required for more than kMaxUngroupedRows rows: (rows rounded up to 8, in) in `type`, and (rows).
+  // Workspaces, required for more than kMaxUngroupedRows rows. scaled_x: (rows rounded up to a multiple of 8, in) of
+  // dtype `type`; scales: (rows).
   void* scaled_x = nullptr;
   float* scales = nullptr;
-  // If y is null, the rows of W are the heads of q, k and v, `out` is the number of their pairs, and each row of x is a
-  // token. The result is bitwise equal to kv_cache_write applied to the product. `dim` and the number of rotated
-  // dimensions must be multiples of 8, and pointers must be aligned to 16 bytes.
+  // If y is null, the rows of W are the heads of q, k and v, `out` is the number of RoPE pairs of q, k and v per token,
+  // and each row of x is a token. The result is bitwise equal to kv_cache_write applied to the product. `dim` and the
+  // number of rotated dimensions must be multiples of 8, and pointers must be aligned to 16 bytes.
   PageTarget pages = {};
 };
 void skinny_gemm(const SkinnyGemm& arguments, cudaStream_t stream);
@@ -67,8 +68,8 @@ struct KvCacheWrite {
   int64_t tokens;
   PageTarget to;
   // Optional gathered copies of keys and values, (rows, kv_heads, dim) contiguous; ops/kv_cache_write.h defines the
-  // sources. If sources are given, only those tokens are written to pages that are a source. A slot that is a source
-  // must not also be the slot of a token.
+  // sources. If sources are given, a token is written to its page only if it is a source. A slot that is a source must
+  // not also be the slot of a token.
   const int64_t* sources = nullptr;  // (rows)
   int64_t rows = 0;                  // 0: nothing is gathered
   void *gathered_keys = nullptr, *gathered_values = nullptr;
@@ -149,7 +150,7 @@ struct RecurrenceStep {
 };
 void recurrence_step(const RecurrenceStep& arguments, cudaStream_t stream);
 
-// One token of the short convolution (short_convolution.h), with bitwise the same result.
+// One token of the short convolution (short_convolution.h), bitwise equal to the result of short_convolution.
 struct ConvolutionStep {
   DType type;
   const void* x;        // (batch, channels); channels are contiguous
