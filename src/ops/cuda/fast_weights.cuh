@@ -8,10 +8,11 @@
 // Names. k and q are the keys and queries of a chunk. The fast-weights model, which has one or two layers, is updated
 // with its values "at k" (its input is k) and is read "at q" (its input is q). For a layer, g is the inner gradient:
 // the gradient of the inner loss with respect to the layer's output at k. The overlap of a layer is the matrix of inner
-// products of its inputs at q and its inputs at k. The elementwise product overlap * steps, multiplied by g, is the
-// effect of the updates within the chunk on the outputs of the layer. With two layers, z and x are the first layer's
-// outputs at k and at q, u is the last layer's input at k, and t is the gradient of the inner loss with respect to u.
-// ops/fast_weights_problem.h defines the shapes.
+// products of its inputs at q and its inputs at k. `steps` are the factors of the gradient steps (read_steps in
+// ops/fast_weights_problem.h). The elementwise product overlap * steps, multiplied by g, is the effect of the updates
+// within the chunk on the outputs of the layer. With two layers, z and x are the first layer's outputs at k and at q, u
+// is the last layer's input at k, and t is the gradient of the inner loss with respect to u. ops/fast_weights_problem.h
+// defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"

@@ -21,7 +21,8 @@ constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kOwned = kT / kBlocks;  // number of tokens for which a block adds the partial sums of all blocks
 static_assert(kOwned == kWarps);      // each warp adds the partial sums of one of these tokens
 
-// kRow: row stride with which a quarter-warp reads pairs of elements of four rows from different banks
+// kRow: row stride of an fp32 tile. With this stride, the lanes of a quarter-warp that read pairs of elements in four
+// rows access different banks.
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;
 constexpr int kMaxSharedBytes = 227 << 10;  // maximum shared memory of a kernel
 
@@ -35,7 +36,8 @@ using Tile = Share<kWarps, kT, kDim>;
 // rounding error of small values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1
 // and need no unit.
 using Half = __half;
-// Row stride with which the same column of eight rows is in eight different banks.
+// Row stride of an fp16 tile. With this stride, the elements of a column in eight consecutive rows are in eight
+// different banks.
 constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 
 // The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest absolute
@@ -179,7 +181,8 @@ __device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R
     add_product(b, x, by_b(step));
   });
 }
-// Adds the matrix product left * right to `a` and to `b`. For
+// Adds the matrix product left * right to `a` and to `b`, with different factors. For `a`, the elements of the left
+// operand with inner index k are multiplied by of_a[k]; for `b`, they are multiplied by of_b[k].
 template <int UNROLLED>
 __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
                                 const Half* of_b) {

@@ -19,8 +19,8 @@ struct Gates {
 };
 
 struct Column {
-  int first;   // first token of the recurrence
-  float a, m;  // values of the recurrence before the first token
+  int first;   // index of the first token whose gates the recurrence uses
+  float a, m;  // values of a and m in the recurrence before token `first`
   float scale;
   int64_t place;  // offset of the factor at the chunk's first token in its tensor (read_factors)
   int step;       // distance in floats to the factor at the next token
@@ -76,8 +76,9 @@ __global__ void __launch_bounds__(kThreads) factors(const __grid_constant__ Memo
 
 __global__ void __launch_bounds__(kThreads) factor_gradients(const __grid_constant__ MemoryFactors p) {
   __shared__ Gates gates[kT];
-  // A and M first contain the values of the recurrence before the token of each row, and after the last token. Later
-  // they contain the contributions of each column to the gradients of the gates, stored one row further down.
+  // Row t of A and M first contains the values a and m of each column before token t. The last row contains the values
+  // after the last token. Later, row t + 1 contains the contributions of each column to the gradients of the gates of
+  // token t.
   __shared__ float A[(kT + 1) * kRow], M[(kT + 1) * kRow];
   read_gates(gates, p);
   const int c = static_cast<int>(threadIdx.x);

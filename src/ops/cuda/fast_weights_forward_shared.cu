@@ -29,11 +29,13 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
   // Tile of the inner gradients g of the first layer.
   float* const G = X + kT * kInput;
-  // Tile K contains k, and at the end the outputs before the norm.
+  // Tile K contains k, and at the end of a chunk the outputs before the norm.
   float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;
-  // Tile B contains the inner gradient g of the last layer, tile Z two partial sums of the last layer's output.
+  // Tile B contains the inner gradient g of the last layer, and tile Z contains two partial sums of the last layer's
+  // output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // Tile P contains the product overlap * steps of a layer, tile O the partial sums of the last layer's overlap.
+  // Tile P contains the product overlap * steps of a layer, and tile O contains the partial sums of the last layer's
+  // overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);

@@ -107,7 +107,7 @@ class RowPiece {
   Vector vectors_[kVectors];
 };
 
-// The factors by which the inner gradients of the tokens of a chunk are multiplied. The
+// The factors by which the inner gradients of the tokens of a chunk are multiplied. The arrays are in shared memory.
 struct Factors {
   // (kT) each. scale: factor per position in the chunk. rates: learning rate per token. steps: factor of each token's
   // inner gradient in the state after the chunk.

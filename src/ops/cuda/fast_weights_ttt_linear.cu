@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
   extern __shared__ __align__(128) float memory[];
   // Tile Z contains f(k), later f(q), where f is the fast-weights model.
   float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;
-  // Tile P contains the factors of the inner gradients in the outputs.
+  // Tile P contains the factors by which the outputs of the model multiply the inner gradients.
   float *const P = G + kTile, *const bias = P + kT * kSquare;
   const Factors factors(bias + kDim);
   const Block block{p};
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
   // the gradient of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  // Tile P contains the factors of the inner gradients in the outputs.
+  // Tile P contains the factors by which the outputs of the model multiply the inner gradients.
   float* const P = D_shared + kDim * kState;
   // Tile R contains the gradient of q k^T. Tile S contains the gradient of the factors of the inner gradients
   // (Factors).

@@ -4,9 +4,10 @@
 // blocks exchange only the data that they need (flagged_words.cuh), weights and keys are prefetched, and the critical
 // path between two exchanges is short.
 //
-// Each layer has seven exchanges between blocks: x -> q, k, v -> partial scores -> sums of pieces -> attention outputs
-// -> x -> SwiGLU outputs -> x. Each buffer of words is used once per layer. A block overwrites a buffer only after it
-// has received words that depend on all reads of the previous contents, through the exchanges in between.
+// Each layer has seven exchanges between blocks: x -> q, k, v -> softmax statistics of parts of the keys -> value sums
+// of pieces of the keys -> attention outputs -> x -> SwiGLU outputs -> x. Each buffer of words is used once per layer.
+// Overwriting a buffer in the next layer needs no barrier: before that, a block has received words in the other
+// exchanges that could only be computed after all blocks had read the previous contents of the buffer.
 #include <algorithm>
 #include <climits>
 #include <optional>

@@ -50,15 +50,15 @@ struct Layers {
 };
 static_assert(sizeof(Layers) <= 4 << 10);
 
-// A piece of the keys of a head (kPiece keys), and the cache offsets of the units in this piece, without the offset of
-// the head.
+// A piece of the keys of a head (kPiece keys), and the cache offset of each unit (kUnitKeys keys) of the piece, without
+// the offset of the head.
 struct KeyPiece {
   int head, number;
   int64_t at[kPiece / kUnitKeys];
 };
 
 // Results of a product. The inner dimension is divided into kParts parts. For each part, the struct contains the sums
-// of all units, padded to whole warps, and the sum of squares of x.
+// of all units (groups of matrix rows), padded to whole warps, and the sum of squares of x.
 struct ProductRoom {
   float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
 };

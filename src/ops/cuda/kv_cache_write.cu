@@ -1,8 +1,8 @@
 // KV-cache write: applies RoPE to q and k of the tokens and stores keys and values to pages, 16 bytes at a time if the
 // tensors are aligned. An item is the part of a head that a thread processes at a time: one vector, or the two vectors
 // that contain the elements of RoPE pairs. A thread processes the same item of several heads, so that several loads are
-// in flight. The RoPE angles are equal for these heads. blockIdx.x enumerates the items of the groups of heads of q,
-// then k, then v. blockIdx.y enumerates the tokens or the rows of the gathered keys and values.
+// in flight. The RoPE angles are equal for these heads. blockIdx.y enumerates the items of the groups of heads of q,
+// then of k, then of v. blockIdx.x enumerates the tokens, or the rows of the gathered keys and values.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"

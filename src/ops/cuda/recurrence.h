@@ -28,7 +28,8 @@ struct RecurrenceRows {
   int64_t batch = 0, token = 0, head = 0;
 };
 
-// Gates of the tokens of a chunk for reading the state of one head. ChunkGates adds the gates for writing to the state.
+// Decays and other factors of the tokens of a chunk, for one head, that are needed to read the state. ChunkGates adds
+// the decays that are needed to write to the state.
 struct ReadGates {
   float sum[kChunk];  // inclusive prefix sums of the base-2 logarithms of the tokens' decays
   int32_t document[kChunk];
@@ -68,8 +69,8 @@ struct Recurrence {
   __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): per head; the caller adds the heads of a group
   // (B, L, H, V): gradient of v, only with beta or skip. Without them, d_u is this gradient.
   __nv_bfloat16* d_v = nullptr;
-  float* d_skip = nullptr;                          // (B, L, H), partial sums
-  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H), partial sums
+  float* d_skip = nullptr;                          // (B, L, H): the caller adds the values of all tokens
+  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H): the caller adds the slices
   float* d_initial_state = nullptr;                 // (B, H, K, V)
 
   constexpr int64_t chunks() const { return (L + kChunk - 1) / kChunk; }

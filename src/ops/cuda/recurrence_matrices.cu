@@ -1,5 +1,5 @@
-// Matrices within a chunk: the gates of the chunk's tokens, the inverse of the triangular system of the delta rule, and
-// the products q k^T multiplied by the decay between the two tokens.
+// Matrices within a chunk: the gates of the chunk's tokens (ChunkGates in recurrence.h), the inverse of the triangular
+// system of the delta rule, and the products q k^T multiplied by the decay between the two tokens.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {

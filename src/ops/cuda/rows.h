@@ -16,7 +16,7 @@ using kernels::DType;
 
 struct RmsNorm {
   DType type, weight_type;         // weight_type: f32 or type
-  const void *x, *weight;          // (rows, dim), (dim)
+  const void *x, *weight;          // x (rows, dim), weight (dim)
   const void* residual = nullptr;  // same layout as x; null: no residual, and `sum` is not written
   void *sum = nullptr, *y;
   float eps;
@@ -29,7 +29,7 @@ struct RmsNormBackward {
   const void *d_y, *x, *weight;
   const void* d_sum = nullptr;  // added to d_x; may be null
   void *d_x, *d_weight;         // d_weight (dim) of weight_type
-  float* parts;                 // workspace of rms_norm_parts(rows, dim) rows of dim numbers
+  float* parts;                 // workspace (rms_norm_parts(rows, dim), dim)
   float eps;
   int64_t rows, dim;
 };
@@ -53,7 +53,7 @@ void swiglu_backward(const Swiglu& arguments, cudaStream_t stream);
 // One of several matrices that are concatenated to a matrix (rows, width) of 8-bit floating point. This matrix occupies
 // the columns [first, first + dim). All of the matrices share `maximum`, which must be zero initially.
 struct QuantizeFp8 {
-  bool e5m2;  // otherwise e4m3
+  bool e5m2;  // type of the 8-bit numbers: e5m2 if true, otherwise e4m3
   int64_t rows, width;
   const void* x;  // (rows, dim) bf16 with stride x_stride
   int64_t x_stride, dim, first;
@@ -108,7 +108,7 @@ struct CrossEntropy {
   int64_t stride, tokens, vocabulary;
   const int64_t* label;
   int64_t ignore_index;
-  float* log_prob;  // (tokens): 0 if the token is ignored, NaN if its label is invalid
+  float* log_prob;  // (tokens): log probability of the label; 0 if it is ignored, NaN if it is invalid
   bool* correct;
   // If `gradient` is set, row t of logits is overwritten by gradient_scale * (softmax - onehot(label)) in `type`, in
   // the first `vocabulary` elements of this type. The gradient is zero for ignored tokens.

@@ -44,7 +44,7 @@ struct HistogramMemory {
   uint32_t warp_counts[kWarps];
   float scores[kWarps];
   int ids[kWarps];
-  Amount before;  // sum of weights, or number of tokens, before the key or token that is searched
+  Amount before;  // sum of weights and number of tokens before the key or token that is searched
   uint32_t found;
   int id;
 };
@@ -138,10 +138,10 @@ __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   return x;
 }
 
-// Sums the amounts of the tokens that in(id, d) selects, in the order of their ids and starting from `before`. Returns
-// the first id at which the sum exceeds the limit, that is, at which beyond_of(total)(sum) is true. Such an id must
-// exist. In the first pass, each warp sums a range of ids, and its lanes read adjacent ids. In the second pass, the
-// range that contains the result is divided among the threads.
+// Sums the amounts (weight and count) of the tokens that in(id, d) selects, in the order of their ids and starting from
+// `before`. Returns the first id at which the sum exceeds the limit, that is, at which beyond_of(total)(sum) is true.
+// Such an id must exist. In the first pass, each warp sums a range of ids, and its lanes read adjacent ids. In the
+// second pass, the range that contains the result is divided among the threads.
 template <typename ScoreRow, typename In, typename BeyondOf>
 __device__ int find_in_order(const ScoreRow& row, HistogramMemory& m, const Amount& before, const In& in,
                              const BeyondOf& beyond_of) {

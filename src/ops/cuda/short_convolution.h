@@ -11,7 +11,7 @@ namespace lazy::ops::cuda {
 
 struct ShortConvolution {
   kernels::DType type;
-  const void* x;  // (batch, length, channels) with these strides in elements; channels are contiguous
+  const void* x;  // (batch, length, channels) with the two strides below, in elements; channels are contiguous
   int64_t batch_stride, token_stride;
   const float* weight;        // (channels, taps)
   const float* bias;          // (channels) or null

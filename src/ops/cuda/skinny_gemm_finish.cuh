@@ -30,7 +30,7 @@ struct Quad {
 // Returns the n-th group of four columns of a tile of ROWS_W rows of W and ROWS_X rows of x.
 template <Mode MODE, int ROWS_W, int ROWS_X>
 __device__ Quad quad_of(const SkinnyGemm& p, int n, int first_row, int first_column) {
-  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // quads per row
+  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // number of quads per row of the tile
   const int m = n / kQuads, column = n % kQuads * 4;
   Quad quad{first_row + m, first_column + column, m, MODE == Mode::plain ? column : column / 16 * 32 + column % 16};
   quad.there = n < kQuads * ROWS_X && quad.row < p.rows && quad.column < p.out;
@@ -40,9 +40,9 @@ __device__ Quad quad_of(const SkinnyGemm& p, int n, int first_row, int first_col
 // Inputs of the epilogue for four columns of y, in addition to the products. They can be loaded before the products are
 // known.
 struct Beside {
-  TokenSlot place;   // only Mode::pages
-  Angles<4> angles;  // only Mode::pages
-  uint2 add;         // only Mode::plain
+  TokenSlot place;   // used only with Mode::pages
+  Angles<4> angles;  // used only with Mode::pages
+  uint2 add;         // used only with Mode::plain
 };
 // Loads four adjacent elements of `add`. The loads bypass the read-only cache, because the previous kernel may have
 // written them.

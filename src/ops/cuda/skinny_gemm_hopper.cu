@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
   const T *const low = w_row(row) + lane % 4 * 8, *const high = w_row(row + 8) + lane % 4 * 8;
   Fragments w[AHEAD];
-  int part = 0, chunk_ahead = 0;  // next part and chunk to load
+  int part = 0, chunk_ahead = 0;  // part, and chunk of this part, that is loaded next
   const auto load = [&](Fragments& to) {
     const int k = (part + chunk_ahead * kParts) * kChunk;
     load_once(to.low, low + k);

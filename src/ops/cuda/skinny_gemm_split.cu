@@ -47,7 +47,7 @@ struct Split {
 
 struct SplitRows {
   SkinnyGemm p;
-  int stages;  // STAGES or kFewStages
+  int stages;  // number of stages of the ring buffer: STAGES or kFewStages
 };
 
 template <typename T, typename N, bool NORM, Mode MODE>

@@ -21,7 +21,7 @@ constexpr int64_t kMaxUngroupedRows = 8;
 struct PageTarget {
   void* q;                   // (tokens, heads, dim) contiguous
   void *keys, *values;       // pages, (slots, kv_heads, dim) contiguous
-  const int64_t* positions;  // (tokens), from 0
+  const int64_t* positions;  // (tokens): position of each token in its sequence, from 0
   const int64_t* slots;      // (tokens): slots in the KV cache
   int64_t heads, kv_heads, dim;
   RopeTable table;  // with 0 pairs, q and k are not rotated; angles that are not in the table are computed
@@ -83,13 +83,13 @@ struct FusedDecodeLayer {
   // As SkinnyGemm::W; the rows of qkv are the heads of q, k and v.
   const void *qkv, *output, *gate_up, *down;
   const float *norm, *mlp_norm;                            // norm weights, shape (hidden)
-  void *keys, *values;                                     // pages
-  const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
+  void *keys, *values;                                     // KV-cache pages of this layer
+  const float *distance_bias, *tau, *sink, *alibi_slopes;  // see kernels::Decode; or null
 };
 struct FusedDecodeLayers {
   const FusedDecodeLayer* layers;
   int64_t count;
-  kernels::Problem problem;  // the same for all layers
+  kernels::Problem problem;  // attention problem, the same for all layers
   // The same for all layers: lengths, block table, and whether there is a distance bias.
   kernels::Decode<float> attention = {};
   int64_t pages;
@@ -134,7 +134,7 @@ void pinned_copy(const PinnedCopy& arguments, cudaStream_t stream);
 constexpr int64_t kMaxStepKeys = 512;
 struct RecurrenceStep {
   DType type;
-  const void *q, *k, *v;  // (batch, groups, key_dim), (batch, heads, value_dim) with these strides in elements
+  const void *q, *k, *v;  // q and k (batch, groups, key_dim), v (batch, heads, value_dim), with the strides below
   int64_t q_batch, q_head, k_batch, k_head, v_batch, v_head;
   const float* log_decay;  // (batch, heads), or (heads) if constant_decay; null: no decay
   bool constant_decay;
@@ -154,7 +154,7 @@ void recurrence_step(const RecurrenceStep& arguments, cudaStream_t stream);
 struct ConvolutionStep {
   DType type;
   const void* x;        // (batch, channels); channels are contiguous
-  int64_t x_batch;      // stride in elements
+  int64_t x_batch;      // stride between sequences, in elements
   const float* weight;  // (channels, taps)
   const float* bias;    // (channels) or null
   const void* past;     // (batch, taps - 1, channels)

@@ -315,7 +315,7 @@ struct Attention {
       const KeyPiece& piece = piece_of(n);
       const int begin = sequence.first + piece.number * kPiece, keys = min(sequence.end - begin, kPiece);
       const float* const kept = scores_of(piece, n);
-      float weight[kPiece / 32];  // contains the scores at first
+      float weight[kPiece / 32];  // contains the scores first, and later the softmax weights
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = 32 * i + w.lane < keys ? kept[32 * i + w.lane] : -INFINITY;
       const decoding::RowState state = state_of(flag, piece.head);

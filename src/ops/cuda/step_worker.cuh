@@ -23,10 +23,11 @@ struct Worker {
   int room = 0;
 
   // Computes the products of x with the units (groups of rows) of the matrix that belong to this block. x is received
-  // as words with flag `flag`; each worker warp receives its part of the inner dimension. If the matrix has two halves,
-  // x is normalized. `stream` contains the words to which the product is added, or is null. Calls finish(there, unit,
-  // r, y, before) for each element r of a unit, in a separate thread; `before` is the word of the stream. Whole warps
-  // call finish; `there` is false for threads without an element.
+  // as words with flag `flag`; each worker warp receives its part of the inner dimension. For MatrixKind::heads and
+  // MatrixKind::gate_up, x is normalized (RMSNorm). `stream` points to the words of the residual stream, to which
+  // `finish` adds the product, or is null. Calls finish(there, unit, r, y, before) for each element r of a unit, in a
+  // separate thread; `before` is the word of the stream. Whole warps call finish; `there` is false for threads without
+  // an element.
   template <MatrixKind KIND, typename Finish>
   __device__ void multiply(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag, const Word* stream,
                            const Finish& finish) {
@@ -39,8 +40,8 @@ struct Worker {
       const int units = min((m.units - first + blocks - 1) / blocks, kUnits);
       const int own_unit = threadIdx.x / kRows, r = threadIdx.x % kRows, unit = first + own_unit * blocks;
       const bool there = own_unit < units;
-      // A word of the stream that this thread or, much earlier, a different thread wrote. It can be loaded without
-      // waiting.
+      // The word of the residual stream to which the result is added. This thread wrote it, or a different thread wrote
+      // it much earlier, so it is loaded without waiting.
       Word before[1] = {0};
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
       if (!taken) take<kNorm, KIND == MatrixKind::down ? 3 : 1>(m, norm_weight, x, flag);
