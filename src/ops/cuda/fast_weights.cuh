@@ -394,8 +394,8 @@ struct NormRow {
   }
 };
 
-// The inner loss of one token: the loss between the output of the fast-weights model at k and the target. Each lane of
-// the warp has two of the 64 elements of a row.
+// The inner loss of one token: the loss between the output of the fast-weights model for the token's key k and the
+// target. Each lane of the warp has two of the 64 elements of a row.
 struct InnerLoss {
   bool normalized;
   float2 weight{}, bias{};  // weight and bias of the LayerNorm

@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
   float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // tiles of k, q and d_out
-  // The overlap of a layer is the matrix of inner products of its inputs at q and its inputs at k (see
-  // fast_weights.cuh). Tile R contains the gradient of the last layer's overlap, and later of the first layer's
+  // The overlap of a layer is the matrix of inner products of its inputs at the queries q and its inputs at the keys k
+  // (see fast_weights.cuh). Tile R contains the gradient of the last layer's overlap, and later of the first layer's
   // overlap. Tile P contains the elementwise product of the first layer's overlap and read_steps.
   float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     // Backpropagates through one slice of a layer's state. Tiles W and V contain the gradients with respect to the
     // layer's weights W and momentum S after the chunk. d_W and d_S receive the gradients with respect to the state
     // before the chunk; the update and the outputs both contribute to them. `a` is the input of the layer at the
-    // queries q, and d_y is the gradient of the layer's outputs at q.
+    // queries q, and d_y is the gradient of the layer's outputs at the queries q.
     const auto through_state = [&](const float* a, const float* d_y, const FastWeightsLayer& layer, int64_t from,
                                    int64_t to, int step) {
       {
@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         });
       }
     };
-    // Backpropagates the gradient d_y of a layer's outputs at q to the layer's input `a` at q, through the products
-    // with W and S, and adds the result to d_a.
+    // Backpropagates the gradient d_y of a layer's outputs at the queries q to the layer's input `a` at the queries q,
+    // through the products with W and S, and adds the result to d_a.
     const auto through_reading = [&](Outputs& d_a, const float* a, const float* d_y) {
       const auto part = [&](const float* matrix, const float* share, float* sum) {
         Outputs back;
@@ -215,7 +215,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to, before.x + a, before.y + b);
       });
     };
-    // Backpropagates through the update of a layer's state to the layer's input at k, and adds the result to d_u.
+    // Backpropagates through the update of a layer's state to the layer's input at the keys k, and adds the result to
+    // d_u.
     const auto through_steps = [&](Outputs& d_u, const float* g) {
       product<kDim>(d_u, minus(ScaledRows{g, steps}), Columns{W});
       if constexpr (MOMENTUM) product<kDim>(d_u, minus(ScaledRows{g, momentum_steps}), Columns{V});
@@ -231,7 +232,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       });
     }
     for (int s = 0; s < slices; ++s) {
-      // Last layer: backpropagate through the outputs at q and through the update of the state.
+      // Last layer: backpropagate through the outputs at the queries q and through the update of the state.
       if constexpr (TWO) load_hidden(X, p.x + at.hidden(s)), load_hidden(Y, p.u + at.hidden(s));
       load_last(W, last.W + at.last(s));
       if constexpr (MOMENTUM) load_last(V, last.S + at.last(s));
@@ -259,8 +260,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
       if constexpr (TWO) {
         d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * H + j, x, y); });
-        // First layer: backpropagate through the outputs at q and through the update of the state. Tile X becomes the
-        // gradient of the first layer's output at q.
+        // First layer: backpropagate through the outputs at the queries q and through the update of the state. Tile X
+        // becomes the gradient of the first layer's output at the queries q.
         d_a.each([&](int i, int j, float& x, float& y) {
           const float2 z = pair(p.x + at.hidden(s) + i * H + j);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
@@ -344,7 +345,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     add_tokens(d_q, p.d_q, !TWO);
 
-    // Backpropagate through the inner loss. Tile X becomes the gradient of the last layer's output at k.
+    // Backpropagate through the inner loss. Tile X becomes the gradient of the last layer's output at the keys k.
     d_g.each([&](int i, int j, float& a, float& b) { set_pair(X + i * kStep + j, a, b); });
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));

@@ -12,8 +12,8 @@ namespace {
 // Indices of the units of the fp16 operands. The unit of an operand is the power of two by which all its elements are
 // divided; see Units in fast_weights_cluster.cuh. The four gradients of the state have consecutive indices, and so do
 // their tiles. The entries from kKept on are units that the forward pass saved. kU is the unit of the last layer's
-// inputs at k. These inputs are computed twice per chunk, with the same unit. kV is the unit of the last layer's inputs
-// at q.
+// inputs at the keys k. These inputs are computed twice per chunk, with the same unit. kV is the unit of the last
+// layer's inputs at the queries q.
 enum {
   kState,
   kFirstDW = kState,
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
   // Partial sums that must be added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's
-  // inner gradient g, and sum_1 is the gradient of the first layer's product overlap * steps. Later, sum_0 is the
-  // gradient of q and sum_1 the gradient of k.
+  // inner gradient g, and sum_1 is the gradient of the first layer's matrix overlap * steps (factors of the inner
+  // gradients). Later, sum_0 is the gradient of q and sum_1 the gradient of k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
@@ -107,20 +107,21 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // Tile D contains d_out, then the product overlap * steps of the first layer, then the gradient of the first layer's
-  // overlap.
+  // Tile D contains d_out, then the matrix overlap * steps (factors of the inner gradients) of the first layer, then
+  // the gradient of the first layer's overlap.
   Half *const P = D, *const R_first = D;
-  // Tile B contains the inner gradient g of the last layer, then the last layer's inputs at k (computed for the second
-  // time). Tile U contains the last layer's inputs at k (computed for the first time), then k.
+  // Tile B contains the inner gradient g of the last layer, then the last layer's inputs at the keys k (computed for
+  // the second time). Tile U contains the last layer's inputs at the keys k (computed for the first time), then k.
   Half *const inputs = B, *const K = U;
   // Tile Q contains S of the last layer, then q. S of the first layer uses the memory of the partial sums sum_0.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // Tile V contains the inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient
-  // with respect to t (t is the gradient of the inner loss with respect to the last layer's input), then the gradient
-  // of the last layer's output at k.
+  // Tile V contains the inputs of the last layer at the queries q, then the inner gradient g of the first layer, then
+  // the gradient with respect to t (t is the gradient of the inner loss with respect to the last layer's input), then
+  // the gradient of the last layer's output at the keys k.
   Half *const G = V, *const T = V, *const Y = V;
-  // Tile R contains the gradient of the last layer's overlap, then the gradient of the first layer's output at q, then
-  // the gradient of the first layer's output at k.
+  // Tile R contains the gradient of the last layer's overlap (matrix of inner products of the layer's inputs at the
+  // queries q and at the keys k), then the gradient of the first layer's output at the queries q, then the gradient of
+  // the first layer's output at the keys k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
@@ -217,8 +218,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_S.add_rows(sums_S, dot, unit_S);
     };
     // Backpropagates through the update of a layer's state and through the layer's outputs: computes the gradients d_W
-    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer at q, and
-    // d_y is the gradient of the layer's outputs.
+    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer at the
+    // queries q, and d_y is the gradient of the layer's outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
@@ -248,8 +249,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // Last layer: backpropagate through the outputs to the layer's input at q, and through the update to the layer's
-    // input at k. Also compute the gradient of the layer's overlap.
+    // Last layer: backpropagate through the outputs to the layer's input at the queries q, and through the update to
+    // the layer's input at the keys k. Also compute the gradient of the layer's overlap (matrix of inner products of
+    // its inputs at the queries q and at the keys k).
     Tile d_a, d_u;
     {
       Tile by_W, by_S, d_steps;
@@ -332,8 +334,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
     float4 keys[kFetched], queries[kFetched];
     read_part(keys, at.tokens(p.k)), read_part(queries, at.tokens(p.q));
-    // Part of the gradient with respect to the first layer's output z at k: the part that comes from the factor act'(z)
-    // in the first layer's inner gradient g = t act'(z).
+    // Part of the gradient with respect to the first layer's output z at the keys k: the part that comes from the
+    // factor act'(z) in the first layer's inner gradient g = t act'(z).
     Tile t;
     {
       Tile z_again, g;
@@ -422,7 +424,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_wait();
 
     // For the tokens that this block owns, backpropagate through the inner loss and compute the gradient of the first
-    // layer's overlap.
+    // layer's overlap (matrix q k^T).
     float2 d_target;
     {
       float2 by_weight{}, by_bias{};

@@ -14,8 +14,8 @@ constexpr int kHidden = 256;
 // 8, which avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
-// Number of partial sums of d_steps, which is the matrix product of the first layer's output gradients at q and the
-// first layer's inner gradients g.
+// Number of partial sums of d_steps, which is the matrix product of the first layer's output gradients at the queries q
+// and the first layer's inner gradients g.
 constexpr int kParts = 4;
 
 // kLine is the size of a line of the L2 cache in floats. kHiddenLines and kRowLines are the numbers of lines per chunk
@@ -62,15 +62,16 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
   // Tiles with the hidden width, with their contents in the order in which they are stored.
-  //   U: inputs of the last layer at k, then the gradient of the first layer's output at k
-  //   X: gradient of the first layer's output at q
-  //   V: inputs of the last layer at q, then the gradient with respect to t, then the inputs at q again
+  //   U: inputs of the last layer at the keys k, then the gradient of the first layer's output at the keys k
+  //   X: gradient of the first layer's output at the queries q
+  //   V: inputs of the last layer at the queries q, then the gradient with respect to t, then these inputs again
   //   G: inner gradient g of the first layer, then partial sums of the warps
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
-  // Tile D: gradient of the last layer's output at q. Tile B: inner gradient g of the last layer.
+  // Tile D: gradient of the last layer's output at the queries q. Tile B: inner gradient g of the last layer.
   float *const D = G + kWideTile, *const B = D + kRows;
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
+  // The overlap of a layer is the matrix of inner products of its inputs at the queries q and its inputs at the keys k.
   // Tile R: overlap of the last layer, then its gradient, then the gradient of the first layer's overlap.
   float* const R = Q + kTokens<kT>;
   // Tiles P and S: the products overlap * steps of the first and of the last layer. At the end, tile S contains the
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     // memory are in flight.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
-    // Backpropagate through the update of the last layer to its input at k.
+    // Backpropagate through the update of the last layer to its input at the keys k.
     Hidden d_u;
     pair_product<kDim>(
         d_u,
@@ -157,14 +158,14 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         },
         PairColumns<Hidden, kLast>(dW_last));
 
-    Hidden d_a;  // gradient of the last layer's input at q
+    Hidden d_a;  // gradient of the last layer's input at the queries q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
     Hidden t, x;
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
 
-    // Two warps compute the product overlap * steps of the first layer, and the gradient of the product overlap * steps
-    // of the last layer.
+    // Two warps compute the matrix overlap * steps (factors of the inner gradients) of the first layer, and the
+    // gradient of the same matrix of the last layer.
     Square overlap;
     {
       Square d_steps, last_overlap, step, d_read, first_steps;
@@ -185,8 +186,9 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       write(first_steps, P, kSquare);
     }
 
-    // Recompute the last layer's inputs at k (U) and at q (V). The first derivatives of the activation overwrite z and
-    // x. t is multiplied by the second derivative at z; this is later needed for the gradient with respect to z.
+    // Recompute the last layer's inputs at the keys k (U) and at the queries q (V). The first derivatives of the
+    // activation overwrite z and x. t is multiplied by the second derivative at z; this is later needed for the
+    // gradient with respect to z.
     Hidden g, input;
     {
       Hidden u;
@@ -276,8 +278,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const HeldOperand<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output at k, followed by a
-    // copy of it that is rounded to TF32.
+    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output at the keys k,
+    // followed by a copy of it that is rounded to TF32.
     float2 d_target;
     {
       float* const own = G + warp() * kRow + 2 * lane();
@@ -313,7 +315,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output at k.
+    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output at the keys
+    // k.
     {
       Hidden back;
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
@@ -321,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     }
     HeldOperand<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
     {
-      Share<kWarps, kHidden, kDim> to;  // the rows of this share are the hidden columns that the warp computes
+      Share<kWarps, kHidden, kDim> to;  // its 16 rows per warp are the hidden columns that the warp computes
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
       __syncwarp();
       write_rounded(input, V, kWide);

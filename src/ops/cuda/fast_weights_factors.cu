@@ -22,7 +22,7 @@ struct Column {
   int first;   // index of the first token whose gates the recurrence uses
   float a, m;  // values of a and m in the recurrence before token `first`
   float scale;
-  int64_t place;  // offset of the factor at the chunk's first token in its tensor (read_factors)
+  int64_t place;  // offset of the factor at the chunk's first token in the tensor from read_factors()
   int step;       // distance in floats to the factor at the next token
 
   __device__ Column(int column, int64_t chunk, const float* steps)

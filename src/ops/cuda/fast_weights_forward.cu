@@ -1,5 +1,5 @@
 // The forward pass of fast weights. A block iterates over the chunks of a sequence and head. For each chunk it computes
-// the inner gradients of the tokens, the state of the next chunk, and the outputs at q.
+// the inner gradients of the tokens, the state of the next chunk, and the outputs at the queries q.
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // Compute the outputs at the queries q. Tile A contains k, then the product overlap * steps of the first layer.
-    // Tile B contains q.
+    // Compute the outputs at the queries q. Tile A contains k, then the matrix overlap * steps (factors of the inner
+    // gradients) of the first layer. Tile B contains q.
     load(B, at.tokens(p.q));
     arrive();
     const float* read_steps = p.read_steps + at.index * T * T;

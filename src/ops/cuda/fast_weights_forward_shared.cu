@@ -25,7 +25,7 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const W_first = memory, *const W_last = W_first + kDim * kFirst;
-  // Tiles of the last layer's inputs at k and at q.
+  // Tiles of the last layer's inputs at the keys k and at the queries q.
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
   // Tile of the inner gradients g of the first layer.
   float* const G = X + kT * kInput;
@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
   // Tile B contains the inner gradient g of the last layer, and tile Z contains two partial sums of the last layer's
   // output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // Tile P contains the product overlap * steps of a layer, and tile O contains the partial sums of the last layer's
-  // overlap.
+  // Tile P contains the matrix overlap * steps (factors of the inner gradients) of a layer, and tile O contains the
+  // partial sums of the last layer's overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
       store<kHidden, kThreads, kDim, kLast>(p.W_last + at.last(0), W_last);
     }
 
-    // Compute the first layer's outputs at k and at q. The outputs at q do not yet include the updates within this
-    // chunk.
+    // Compute the first layer's outputs at the keys k and at the queries q. The outputs at the queries q do not yet
+    // include the updates within this chunk.
     Hidden z, x;
     product<kDim>(z, Rows{K}, RowsOf<kFirst>{W_first});
     z.each([&](int i, int j, float& a, float& b) {

@@ -137,7 +137,7 @@ struct Ahead {
   float rate = 0;
 };
 
-// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model at q.
+// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model at the queries q.
 __device__ inline float2 output(const InnerLoss& norm, float2 q, float2 f) {
   const float2 n = NormRow(f).n;
   return make_float2(q.x + n.x * norm.weight.x + norm.bias.x, q.y + n.y * norm.weight.y + norm.bias.y);

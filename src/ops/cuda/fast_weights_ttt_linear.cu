@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kState = kDim + 4;          // column stride of a state in shared memory
-using State = Share<kWarps, kDim, kDim>;  // the row index of the share is the column of the state, and vice versa
+using State = Share<kWarps, kDim, kDim>;  // transposed: its rows are the columns of the state
 using Outputs = Share<kWarps, kT, kDim>;
 using Square = Share<kWarps, kT, kT>;
 using Rows4 = WarpRows<kWarps>;

@@ -83,7 +83,7 @@ struct Rope {
   int64_t batch, length, heads, dim;
   RopeTable table;  // rotates the first 2 * table.pairs dimensions; the remaining dimensions are copied
   bool interleaved, inverse;
-  int64_t offset = 0;  // position of token 0 if no positions are given; offset + t must be in the table
+  int64_t offset = 0;  // without given positions, token t has position offset + t, which must be in the table
   // Position of each token, (batch, length) with the strides below, or null. Angles that are not in the table are
   // computed in fp64; a negative position gives NaN.
   const int32_t* places32 = nullptr;

@@ -96,8 +96,8 @@ struct FusedDecodeLayers {
   PageTarget to;  // the same for all layers: positions, slots, table, interleaved, heads, kv_heads, dim
   int64_t hidden, inner;
   float eps;
-  const void* x;  // (hidden)
-  void* y;        // (hidden)
+  const void* x;  // (hidden): input of the first layer
+  void* y;        // (hidden): output of the last layer
   // Workspace of fused_decode_sync_words 64-bit words, aligned to 128 bytes. It must be zero initially and is then used
   // again by all steps of the same shape. A step must not start before the previous step has finished.
   void* words;

@@ -277,7 +277,8 @@ struct Attention {
     __syncwarp();
   }
 
-  // Returns the softmax state of a head, merged from the parts of all blocks.
+  // Returns the softmax state of a head, merged from the statistics that all blocks have sent for the parts of its
+  // keys.
   __device__ decoding::RowState state_of(uint32_t flag, int head) const {
     decoding::RowTile t{};
     t.kv_head = head;
