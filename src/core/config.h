@@ -70,7 +70,8 @@ class Config {
   // Returns the merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
   const std::string& name() const { return name_; }
-  // Folder of the file, to which its relative paths refer. Empty for parsed text.
+  // Returns the folder of the configuration file. Relative paths in the file are relative to this folder. Empty for
+  // parsed text.
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
@@ -85,7 +86,7 @@ class Config {
   void merge_section(const void* toml_table, const std::string& section, const std::string& name, const char* where);
   std::map<std::string, Entry> entries_;                // keys have the form "section.key"
   std::map<std::string, size_t> arrays_;                // number of tables of each [[array]]
-  std::map<std::string, std::set<std::string>> known_;  // keys that have been read so far, by section
+  std::map<std::string, std::set<std::string>> known_;  // maps each section to the keys that have been read so far
 };
 
 }  // namespace lazy

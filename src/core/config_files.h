@@ -6,8 +6,8 @@
 //   configs/sink-55m.toml+lazy
 //   configs/models/lazy-340m.toml+configs/recipes/15b.toml+no-elastic
 //
-// The tables [over_recipe.SECTION] of a file override the files after it: settings of a model that differ from every
-// recipe.
+// The tables [over_recipe.SECTION] of a file override the files that follow it. A model file uses them for settings
+// that have priority over the recipe.
 #pragma once
 #include <filesystem>
 #include <string>

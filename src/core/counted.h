@@ -1,4 +1,4 @@
-// Numbers with nouns in messages.
+// Formats a number and its noun, in the singular or the plural, for messages.
 #pragma once
 #include <fmt/format.h>
 

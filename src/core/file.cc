@@ -138,7 +138,7 @@ unsigned file_mode_mask() {
   return at == std::string::npos ? 022 : static_cast<unsigned>(std::stoul(status.substr(at + 6), nullptr, 8));
 }
 
-// Creates a new file with a random name.
+// Creates an empty file PATH.tmp-XXXXXXXX with a random name and returns its path.
 static fs::path create_temporary_file(const fs::path& path) {
   std::random_device random;
   while (true) {

@@ -36,7 +36,7 @@ class FileWriter {
   uint64_t size_ = 0;
   std::string buffer_;
 };
-// For content that is too large for memory: `produce` appends it to the writer.
+// Overload for content that is too large for memory: `produce` writes the content to the FileWriter.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& produce);
 
 // Makes renames in the directory durable. If the file system does not support this (CIFS, FUSE: EINVAL, ENOTSUP,

@@ -1,5 +1,5 @@
-// Progress on stderr. On a terminal this is a bar with the rate and the remaining time, otherwise one line every ten
-// seconds.
+// Displays the progress of long-running work on stderr. On a terminal this is a bar with the rate and the remaining
+// time, otherwise one line every ten seconds.
 #pragma once
 #include <chrono>
 #include <cstdint>

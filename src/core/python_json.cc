@@ -8,8 +8,8 @@ namespace lazy {
 
 namespace {
 
-// Prefix of strings that replace special numbers while the rest of the text is parsed. A text that already contains
-// this prefix is not rewritten.
+// NaN and infinite numbers are replaced by strings with this prefix, so that a standard JSON parser can read the text.
+// A text that already contains this prefix is not rewritten.
 constexpr std::string_view kStandIn = "lazy-number:";
 
 bool is_hex(std::string_view text) {

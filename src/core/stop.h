@@ -26,9 +26,9 @@ class Interrupted : public Error {
 // `result` says what the interrupted work leaves, for example "nothing was written".
 void end_if_stopped(const char* operation, const std::string& result = "");
 
-// While an object of this class exists, a stop signal ends the process at once, with the message and the exit code of
-// end_if_stopped(). For long computations that cannot poll stop_requested() and have no state to save. Destructors do
-// not run, so no file may be written meanwhile. At most one object exists at a time.
+// While an object of this class exists, a stop signal ends the process immediately, with the message and the exit code
+// of end_if_stopped(). For long computations that cannot poll stop_requested() and have no state to save. Destructors
+// do not run in this case, so no file may be written while the object exists. At most one object exists at a time.
 class StopEndsProcess {
  public:
   explicit StopEndsProcess(const char* operation);  // ends the process if a signal has already been received

@@ -89,7 +89,7 @@ std::string with_shared_word(std::string_view name, const std::vector<std::strin
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kSlip = 2;  // up to two differing letters count as a typo
+  constexpr size_t kSlip = 2;  // a name with at most two different letters is treated as a typo
   std::string best;
   size_t best_distance = std::max<size_t>(kSlip, word.size() / 2) + 1;
   for (const auto& candidate : candidates) {
@@ -162,7 +162,7 @@ std::string to_valid_utf8(std::string_view bytes) {
 bool is_valid_utf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
     uint64_t word;
-    if (i + sizeof word <= bytes.size()) {  // checks eight ASCII characters at a time
+    if (i + sizeof word <= bytes.size()) {  // fast path that checks eight ASCII characters in one step
       std::memcpy(&word, bytes.data() + i, sizeof word);
       if ((word & 0x8080808080808080) == 0) {
         i += sizeof word;

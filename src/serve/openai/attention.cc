@@ -22,7 +22,8 @@ Json rounded(float value) {
   return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
 }
 
-// Rounds to four decimals, because for softmax, 1 - (sum of the weights) consists only of rounding error.
+// Rounds to four decimals, for values such as 1 - (sum of the attention weights). For softmax this value is only
+// rounding error, which is thereby rounded to zero.
 Json share(float value) {
   if (std::isnan(value)) return {};
   const double places = std::round(static_cast<double>(value) * 1e4) / 1e4;

@@ -14,11 +14,11 @@ class Column {
 
   clear() {
     this.run = (this.run || 0) + 1;  // responses for an earlier text are discarded
-    this.tokens = [];                // {id, text, logprob, prompt}, and their elements
-    this.drawn = 0;                  // number of tokens that have an element
-    this.stats = [];                 // attention statistics per token, as far as received
-    this.rows = new Map();           // "token/layer/head": weights
-    this.shown = null;               // {index, head, weights}: determines the shading of the text
+    this.tokens = [];                // tokens of the text: {id, text, logprob, prompt, element}
+    this.drawn = 0;                  // number of tokens that have an HTML element
+    this.stats = [];                 // attention statistics of the first tokens, as received so far
+    this.rows = new Map();           // maps "token/layer/head" to the attention weights of this query token
+    this.shown = null;               // {index, head, weights}: the weights that shade the tokens of the text
     this.running = this.asking = false;
     this.note = '';
   }
@@ -214,8 +214,8 @@ class Column {
     this.pump();
   }
 
-  // Sends one request at a time. After requests for which the user does not wait, it pauses, because attention requests
-  // delay the generation of text.
+  // Sends one request at a time. After a background request (one that the user does not wait for), it pauses while text
+  // is generated, because attention requests delay the generation.
   async pump() {
     if (!this.shape || this.asking) return;
     this.asking = true;
@@ -256,7 +256,8 @@ class Column {
 
   // Drawing. Values of a layer without attention are null.
 
-  // The value of a head at a token, or the mean over heads.
+  // Returns the value of a measure (released mass, sink or alive) of one head at one token. If the layer or the head is
+  // null, returns the mean over all selected heads.
   measured(measure, stats, {layer, head}) {
     if (layer !== null && head !== null) {
       return stats.released[layer][head] === null ? null : measures[measure].of(stats, layer, head);
@@ -411,7 +412,8 @@ class Column {
     }
   }
 
-  // Plots released mass, sink weight and alive share of the selected head for each token.
+  // Plots the released mass, the sink weight and the share of keys with nonzero weight (alive) of the selected head for
+  // each token.
   renderChart() {
     const count = this.stats.length, width = Math.max(count - 1, 1);
     const lines = Object.keys(measures).map(measure => {

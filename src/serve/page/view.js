@@ -19,7 +19,7 @@ function draw(tag, attributes, ...children) {
 const measures = {
   released: {title: 'Released mass', of: (stats, layer, head) => stats.released[layer][head]},
   sink: {title: 'Sink', of: (stats, layer, head) => stats.sink[layer][head]},
-  // As a share of the keys, so that all three measures have the same scale.
+  // The number of keys with nonzero weight is divided by the number of keys, so that all measures range from 0 to 1.
   alive: {title: 'Alive', of: (stats, layer, head) => stats.alive[layer][head] / stats.keys}
 };
 
