@@ -117,7 +117,7 @@ class PagedStore : public KvCacheManager {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const SequenceStep> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // Each sequence is one row of the pass. On a CPU with few rows, the matrix products compute each row
+      // Each sequence is one row of the pass. On a CPU with a small batch, the matrix products compute each row
       // independently of the other rows (ops/skinny_gemm.h). Otherwise, padding rows are added so that all passes have
       // the same number of rows and a result does not depend on the batch size. A padding row computes one token whose
       // keys and values are written to slot 0 of page 0.

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPipeBytes = 1 << 20;
-constexpr int kStatusFd = 3;   // file descriptor number in the child process
+constexpr int kStatusFd = 3;   // file descriptor of the status file in the child process
 constexpr int kNoPyarrow = 3;  // exit code of read_parquet.py
 
 // Owns a file descriptor.
@@ -103,7 +103,7 @@ class ParquetStream final : public ByteStream {
     }
   }
 
-  // Called when the child has closed the pipe. Throws unless the child succeeded.
+  // Waits for the child process, which has closed the pipe, and throws Error if it did not succeed.
   void finish() {
     int status = 0;
     ::waitpid(child_, &status, 0);

@@ -32,7 +32,7 @@ std::string entity(const std::string& name) {
     append_utf8(out, found->second);
   } else if (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0]))) {
     append_utf8(out,
-                // also hexadecimal (0x) and octal numbers, as in perlpod
+                // base 0 also accepts hexadecimal (0x) and octal numbers, as in perlpod
                 static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)));
   } else {
     out = name;

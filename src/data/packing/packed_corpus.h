@@ -19,7 +19,7 @@ class PackedCorpus {
   virtual int64_t size() const = 0;  // number of sequences in an epoch
   // Reads sequence `index` of the endless stream. Thread-safe.
   virtual void read(int64_t index, int64_t* out) const = 0;
-  int64_t tokens() const { return tokens_; }  // including BOS
+  int64_t tokens() const { return tokens_; }  // number of tokens in the split, including BOS or EOS separators
   int64_t source_bytes() const { return source_bytes_; }
   const ShardHeader& header() const { return header_; }  // header of the first shard; contains the tokenizer
   const std::filesystem::path& path() const { return path_; }
@@ -30,7 +30,7 @@ class PackedCorpus {
                const std::vector<Shard>& shards);
   // Throws Error if an epoch has no sequence.
   void check_size(const std::string& split) const;
-  // number of tokens of a sequence that come from documents
+  // number of tokens of a sequence without the BOS at its start
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }
   int64_t bos() const { return header_.bos_id; }
   // Whether a separator (BOS or EOS) precedes each document. The next function returns the id of the separator.

@@ -1,6 +1,6 @@
-// Packing::windows: the concatenated documents of every shard are cut into windows of one sequence, and an epoch visits
-// all windows in the order of a keyed permutation. Memory: 8 bytes per shard in addition to the memory maps. Only the
-// requested windows are read from disk.
+// Packing::windows: the documents of every shard are concatenated and cut into windows, each of which becomes one
+// sequence. An epoch reads all windows in the order of a keyed permutation. Memory: 8 bytes per shard in addition to
+// the memory maps. Only the requested windows are read from disk.
 #include <algorithm>
 
 #include "core/error.h"

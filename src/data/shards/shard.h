@@ -51,7 +51,8 @@ inline uint64_t header_checksum(const ShardHeader& header) {
   return checksum(&header, offsetof(ShardHeader, header_checksum));
 }
 
-// Incremental checksum for writers of a stream: the result is checksum() over the checksums of the 1 MiB blocks.
+// Computes the checksum of data that is written in parts. The data is divided into blocks of 1 MiB, and the result is
+// checksum() of the concatenated checksums of the blocks.
 class BlockChecksum {
  public:
   void add(const void* data, size_t size) {
@@ -85,7 +86,7 @@ class BlockChecksum {
   std::string block_, blocks_;
 };
 
-// The tokenizer of a corpus as recorded in every shard.
+// The properties of a corpus's tokenizer that the header of every shard contains.
 struct ShardTokenizer {
   uint64_t fingerprint = 0;
   int64_t vocab_size = 0;
@@ -133,7 +134,8 @@ class Shard {
   // Copies tokens [begin, begin + count) as ids.
   void read(int64_t begin, int64_t count, int64_t* out) const;
 
-  // For shards opened with ShardCheck::header. These functions read only the pages that they need.
+  // For shards opened with ShardCheck::header. The functions check the entries that they use, and read only these parts
+  // of the file.
   struct Range {
     int64_t begin, end;
   };

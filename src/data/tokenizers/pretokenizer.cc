@@ -50,7 +50,7 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   // If the system forbids just-in-time compilation, the slower interpreter is used.
   impl_->jit = pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE) == 0;
   impl_->context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(impl_->context, UINT32_MAX);  // no limit, because long runs of spaces are valid
+  pcre2_set_match_limit(impl_->context, UINT32_MAX);  // no limit: a long run of spaces is valid and needs many steps
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
   // For a short text only patterns with exponential backtracking, such as (a+)+$, reach this limit.
   impl_->short_context = pcre2_match_context_copy(impl_->context);

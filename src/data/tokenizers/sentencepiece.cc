@@ -115,8 +115,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   int64_t vocab_size() const override { return size_; }
   std::string kind() const override { return "sentencepiece"; }
 
-  // Covers everything that determines the ids (pieces, scores, types, normalizer), but not the settings of the trainer
-  // in the same file.
+  // The hash covers everything in the file that determines the ids (pieces, scores, types, normalizer), but not the
+  // settings of the trainer.
   uint64_t fingerprint() const override {
     std::string text = "sentencepiece";
     const auto& model = first_.model_proto();
@@ -190,7 +190,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return ids;
   }
 
-  // Returns null for models that SentencePieceBpe does not support.
+  // Returns a fast encoder, or null for models that SentencePieceBpe does not support.
   std::unique_ptr<SentencePieceBpe> make_quick() const {
     const auto& model = first_.model_proto();
     if (!identity_ || byte_ids_.empty() || model.trainer_spec().model_type() != spm::TrainerSpec::BPE ||
@@ -227,7 +227,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     }
   }
 
-  // Returns the size of a short text, otherwise the first position at or after kChunk that no piece crosses.
+  // Returns the position at which to cut a long text: the first one at or after kChunk that is not inside any possible
+  // piece. Returns the size of the text if it is at most kChunk.
   size_t safe_cut(std::string_view text) const {
     if (text.size() <= kChunk) return text.size();
     size_t at = kChunk;
@@ -256,7 +257,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     encode_part(text, first, ids);
   }
 
-  // `first`: whether this is the start of the text, which receives the dummy prefix.
+  // Appends the ids of a part of a text. `first`: whether the part is the start of the text, to which the dummy prefix
+  // (a space) is added.
   void encode_part(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (quick_) {

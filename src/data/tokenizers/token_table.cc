@@ -96,7 +96,7 @@ const TokenizerClass* find_tokenizer_class(std::string_view name) {
   return nullptr;
 }
 
-// The JSON object of a file in the folder; empty if the file is missing.
+// The content of one JSON file of the folder. `json` is an empty object if the file is missing.
 struct SpecialTokens::Source {
   OrderedJson json = OrderedJson::object();
   std::string path;
@@ -126,14 +126,14 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
     }
   }
 
-  // Reads named tokens. A later source replaces an earlier one.
+  // Reads named tokens (such as bos_token) from a file. If several files define a standard key, the last file is used.
   const auto take_named = [&](const Source& source) {
     for (const auto& [key, value] : source.json.items()) {
       const bool standard = is_key(key);
       const bool token = value.is_string() || (value.is_object() && value.contains("content"));
       if (!standard && !(key.ends_with("_token") && token)) continue;
       const auto same = [&, key = key](const auto& entry) { return entry.first == key; };
-      // For non-standard keys the first source is used.
+      // If several files define a non-standard key, the first file is used.
       if (!standard && std::any_of(named_.begin(), named_.end(), same)) continue;
       std::erase_if(named_, same);
       std::erase(unset_, key);
@@ -298,7 +298,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
   }
   for (const AddedToken& token : extra_) make_special(token);
 
-  // Applies defaults if the vocabulary contains them: first the texts of the class, then the ids in config.json.
+  // Applies defaults if the vocabulary contains them: first the texts that the tokenizer class defines, then the ids in
+  // config.json.
   const auto is_set = [&](const std::string& key) {
     return table.texts.contains(key) || std::find(unset_.begin(), unset_.end(), key) != unset_.end();
   };
@@ -314,7 +315,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       if (text && can_default(key, text)) name(key, {.id = -1, .content = text, .special = true});
     }
   }
-  // The following defaults are guesses that transformers does not make. Such a token is not searched for in texts.
+  // Guess tokens that are still undefined. transformers makes no such guesses. A guessed token is not recognized in
+  // texts.
   const auto guess = [&](const char* key, const std::string& text) {
     if (can_default(key, text)) table.texts[key] = text;
   };
