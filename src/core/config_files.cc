@@ -19,7 +19,7 @@ constexpr int kMaxParents = 3;  // levels above the program to search; it is in 
 
 const char* folder_of(ShippedKind kind) { return kind == ShippedKind::model ? "models" : "recipes"; }
 
-// Returns the folder configs/, or "" if there is none.
+// Returns the folder configs/ that contains the shipped models and recipes, or "" if it is not found.
 fs::path shipped_folder() {
   std::error_code error;
   std::vector<fs::path> candidates{"configs"};
@@ -50,7 +50,7 @@ std::string file_of(ShippedKind kind, const std::string& part, const std::string
   return shipped_folder() / folder_of(kind) / (part + std::string(kExtension));
 }
 
-// Splits NAME[+VARIANT...] or FILE[+VARIANT...].
+// Splits an argument NAME[+VARIANT...] or FILE[+VARIANT...] at "+" into its parts.
 std::vector<std::string> named_parts(const std::string& text) {
   return text.find(kExtension) == std::string::npos && !fs::exists(text) ? split(text, '+') : config_parts(text);
 }
@@ -100,7 +100,7 @@ std::vector<std::string> config_parts(const std::string& composed) {
   std::vector<std::string> parts;
   std::string rest = composed;
   while (true) {
-    // Only a path contains a slash, and its folders may contain '+'.
+    // A part with a slash is a path. The folders of a path may contain '+', so a path ends only at ".toml+".
     const size_t plus = rest.find('+');
     const bool path = parts.empty() || rest.substr(0, plus).find('/') != std::string::npos;
     const size_t file_end = rest.find(boundary);

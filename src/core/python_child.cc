@@ -55,11 +55,12 @@ struct PythonCommand {
 
 PythonInterpreter find_python_interpreter(const std::string& of_build) {
   if (const char* named = std::getenv("LAZY_PYTHON"); named && *named) return {named, "LAZY_PYTHON", ""};
-  std::error_code unreadable;  // for example a folder of another user
+  std::error_code unreadable;  // ignored; set for example for a folder of another user
   int error = ::access(of_build.c_str(), X_OK) == 0 ? 0 : errno;
   if (error == 0 && !std::filesystem::is_regular_file(of_build, unreadable)) error = EACCES;
   if (error == 0) return {of_build, "the environment that the program was built with", ""};
-  // A build folder that was moved or is not installed has no interpreter, which is not an error.
+  // If the interpreter of the build does not exist, for example because the build folder was moved, no warning is
+  // needed.
   const bool absent = (error == ENOENT || error == ENOTDIR) && !std::filesystem::is_symlink(of_build, unreadable);
   return {"python3", "PATH", absent ? "" : "cannot start Python (" + of_build + "): " + std::strerror(error)};
 }

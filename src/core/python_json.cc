@@ -16,7 +16,7 @@ bool is_hex(std::string_view text) {
   return text.size() == 4 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
 }
 
-// Returns the code unit of an escape \uXXXX at the start of `text`, or -1.
+// If `text` starts with an escape \uXXXX, returns its UTF-16 code unit, otherwise -1.
 int code_unit(std::string_view text) {
   if (!text.starts_with("\\u") || !is_hex(text.substr(2, 4))) return -1;
   return static_cast<int>(std::strtol(std::string(text.substr(2, 4)).c_str(), nullptr, 16));

@@ -7,7 +7,8 @@
 
 namespace lazy {
 
-// SplitMix64 (Steele, Lea, Flood 2014): 64-bit state, accepts any seed, passes BigCrush.
+// The generator SplitMix64 (Steele, Lea, Flood 2014). It has a 64-bit state, accepts any seed and passes the
+// statistical tests of BigCrush.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}

@@ -13,7 +13,8 @@ double harmonic_number(int64_t n);  // 1 + 1/2 + ... + 1/n
 
 double mean_of(const std::vector<double>& values);
 double variance_of(const std::vector<double>& values);  // uses n - 1 in the denominator; zero for a single value
-// the upper of the two middle values if the count is even; NaN for an empty list
+// Returns the median. For an even number of values, this is the larger of the two middle values. Returns NaN for an
+// empty list.
 double median_of(std::vector<double> values);
 
 struct ConfidenceInterval {

@@ -11,8 +11,8 @@ bool stop_requested();
 int stop_signal();                         // the received signal; 0 if none
 const char* stop_signal_name(int signal);  // for example "SIGTERM"
 
-// Thrown if the work was stopped by a signal after saving its state. The exit code is 128 + signal, as in shells and
-// schedulers, so that unfinished work is not considered finished.
+// Thrown when work has ended because of a stop signal and has saved its state. The exit code is 128 + signal, as in
+// shells and schedulers, so that unfinished work is not considered finished.
 class Interrupted : public Error {
  public:
   Interrupted(const std::string& what, int signal) : Error(what), signal_(signal) {}

@@ -283,7 +283,7 @@ std::string markdown_table(const std::vector<std::vector<std::string>>& rows, st
   const auto right_aligned = [&](size_t column) { return columns[std::min(column, columns.size() - 1)] == 'r'; };
   std::vector<size_t> widths;
   for (size_t c = 0; c < rows[0].size(); ++c) {
-    // the separator of a right-aligned column needs at least the two characters "-:"
+    // In Markdown, the separator of a right-aligned column has at least two characters, "-:".
     widths.push_back(right_aligned(c) ? 2 : 1);
     for (const auto& row : rows) widths[c] = std::max(widths[c], characters(row[c]));
   }

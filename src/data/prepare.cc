@@ -97,7 +97,7 @@ class TextSample {
       document.remove_prefix(size);
     }
   }
-  // Returns the kept pieces in corpus order.
+  // Returns the pieces of the sample in corpus order.
   std::vector<std::string> take() {
     std::sort(heap_.begin(), heap_.end(),
               [](const DocumentPiece& a, const DocumentPiece& b) { return a.number < b.number; });
@@ -202,7 +202,7 @@ class Preparation {
         [&](DocumentBatch&& batch) {
           left_out.add(batch.left_out, batch.first_left_out);
           for (const std::string& text : batch.documents) {
-            // the text of the validation split is not used for training
+            // The tokenizer is not trained with documents of the validation split.
             if (!is_validation(document++)) sample.add(text);
           }
         });

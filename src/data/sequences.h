@@ -38,7 +38,7 @@ struct CorpusMix {
   CorpusMix(const std::string& corpus) : paths{corpus} {}
   std::vector<std::filesystem::path> paths;
   std::vector<double> weights;  // in any unit; empty: proportional to the sizes, so all epochs end together
-  std::string string() const;   // the paths, for messages
+  std::string string() const;   // the paths as text, for messages
 };
 
 // Provides the training sequences. The shards are memory-mapped. Thread-safe.
@@ -52,7 +52,7 @@ class Sequences {
   // Reads sequence `index` of the endless stream and writes options.length ids to `out`. Every epoch of a corpus has a
   // different order.
   void read(int64_t index, int64_t* out) const;
-  int64_t tokens() const;          // number of tokens in the split, including BOS
+  int64_t tokens() const;          // number of tokens in the split, including BOS or EOS
   double bytes_per_token() const;  // source text bytes per token of the stream, for bits per byte
   int64_t vocab_size() const;
   uint64_t tokenizer_fingerprint() const;

@@ -38,7 +38,7 @@ class Tokenizer {
   // characters.
   virtual bool finds_special_tokens() const { return false; }
   virtual int64_t vocab_size() const = 0;
-  // Special and added tokens, BOS, EOS, and the ids that transformers adds around a text.
+  // Returns the special and added tokens, BOS, EOS, and the ids that transformers adds before and after a text.
   const TokenTable& tokens() const { return table_; }
   std::optional<int32_t> bos_id() const { return table_.bos; }
   std::optional<int32_t> eos_id() const { return table_.eos; }
@@ -46,7 +46,7 @@ class Tokenizer {
   // Returns a hash that identifies the vocabulary. Shards and models store this hash, so that a mismatch of their
   // tokenizers can be reported as an error.
   virtual uint64_t fingerprint() const = 0;
-  virtual std::string kind() const = 0;  // "sentencepiece", "bpe", "bytes", "words"
+  virtual std::string kind() const = 0;  // for example "sentencepiece", "bpe", "bytes" or "words"
   // Writes the files that load_tokenizer reads (tokenizer.model / tokenizer.json / tokenizer_config.json).
   virtual void save(const std::filesystem::path& directory) const = 0;
 

@@ -36,7 +36,8 @@ DecodeRunner::DecodeRunner(LanguageModel& model, const PagedKeys& pages, int64_t
       pages_(pages),
       page_size_(page_size),
       slots_(slots),
-      // Mixture-of-experts models are not captured, because the host reads which experts received tokens.
+      // Passes of mixture-of-experts models are not captured as CUDA graphs, because the host must read which experts
+      // received tokens before it can launch the kernels of these experts.
       recorded_(model.device(), record && model.config().mlp.kind != MlpKind::experts, "serve: steps") {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());

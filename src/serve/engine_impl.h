@@ -37,7 +37,7 @@ struct Engine::Impl {
     int64_t prompt_read = 0;   // number of prompt tokens that were computed at least once
     bool prompt_sent = false;  // whether on_prompt was called
     int overtaken = 0;         // number of later requests that started while this one waited
-    // The members slot and sampled are used only with sampling on the device (DecodeRunner).
+    // The following two members are used only if tokens are sampled on the device (DecodeRunner).
     int64_t slot = -1;    // index of the sequence in DecodeRunner
     int64_t sampled = 0;  // number of generated tokens whose sampling was queued
     bool ended = false;
@@ -55,7 +55,7 @@ struct Engine::Impl {
     std::function<void(bool run)> work;
   };
 
-  // A device step whose sampled tokens the host has not yet read.
+  // A step that has been queued on the device and whose sampled tokens the host has not yet read.
   struct Queued {
     std::unique_ptr<DecodeRunner::SampledTokens> result;
     std::vector<std::shared_ptr<Sequence>> sequences;
@@ -75,7 +75,7 @@ struct Engine::Impl {
 
   // Main loop of the engine's thread.
   void run();
-  // Delays the first step briefly so that requests that arrive together share one prefill pass.
+  // Delays the first step briefly, so that requests that arrive at almost the same time share one prefill pass.
   void wait_for_burst(std::unique_lock<std::mutex>& lock);
   // Waits for work, moves new requests to `waiting` and ends cancelled requests. Returns false when the engine is
   // stopping and no work remains.
@@ -163,7 +163,7 @@ struct Engine::Impl {
   std::mutex mutex;  // protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Sequence>> arrived;
-  int64_t taken = 0;     // copy of waiting.size() for other threads
+  int64_t taken = 0;     // waiting.size(), copied for other threads
   std::deque<Job> jobs;  // queued by run_between_steps()
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;

@@ -211,7 +211,7 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
   if (s.computed == 0) {
     s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
   }
-  // Number of positions that have a next prompt token.
+  // Number of hidden states that are followed by a prompt token, whose log-probability they determine.
   const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const at::Tensor logits =

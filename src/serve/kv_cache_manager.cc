@@ -340,8 +340,9 @@ class SeparateStore : public KvCacheManager {
     KVCache& cache = static_cast<OwnMemory&>(*step.memory).cache;
     const auto& scaling = model_.config().positions.rope_scaling;
     if (!streaming_ && scaling.type == "longrope" && cache.length == scaling.original_length) {
-      // From this token on, the long RoPE factors apply to all keys, including the keys in the cache, so all keys are
-      // recomputed. Phi-3 in transformers does the same.
+      // LongRoPE has rotation factors for short and for long texts. From this token on, the factors for long texts
+      // apply to all keys, including the keys in the cache, so all keys are recomputed. Phi-3 in transformers does the
+      // same.
       steps_.forget(cache);
       cache = {};
       return model_.logits(pass(*step.memory, step.ids).slice(0, -1));

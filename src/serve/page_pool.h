@@ -28,8 +28,8 @@ class PagePool {
   // Page 0 is reserved as the write target for padding tokens. `chunk` must be a multiple of page_size.
   PagePool(int64_t pages, int64_t page_size, int64_t chunk);
 
-  // Allocates `count` pages and evicts unused chunks if necessary. Returns nullopt if fewer than `count` pages are free
-  // or unused.
+  // Allocates `count` pages and evicts unused chunks if necessary. Returns nullopt if the number of free pages plus
+  // unused() is less than `count`.
   std::optional<std::vector<int64_t>> take(int64_t count);
   void give_back(std::span<const int64_t> pages);
 

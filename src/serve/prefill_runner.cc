@@ -47,7 +47,8 @@ PrefillRunner::PrefillRunner(LanguageModel& model, const PagedKeys& pages, int64
       page_size_(page_size),
       chunk_(chunk),
       most_tokens_(std::max(kPassTokens, chunk)),
-      // Mixture-of-experts models are not captured, because the host reads which experts received tokens.
+      // Passes of mixture-of-experts models are not captured as CUDA graphs, because the host must read which experts
+      // received tokens before it can launch the kernels of these experts.
       records_(record && model.device().is_cuda() && model.config().mlp.kind != MlpKind::experts),
       recorder_(ops::make_recorder(model.device())) {}
 

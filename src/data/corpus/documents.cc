@@ -36,8 +36,8 @@ int64_t count(std::string_view text, std::string_view what) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-// Reads one field of a JSON object while the object is parsed. A long text is moved instead of copied, and other fields
-// are not stored. If the field occurs several times, the last one is used, as in Python.
+// Callbacks of the JSON parser (SAX) that read one field of an object. A long text is moved instead of copied, and the
+// values of all other fields are discarded. If the field occurs several times, the last one is used, as in Python.
 class FieldReader final : public nlohmann::json_sax<Json> {
  public:
   explicit FieldReader(const std::string& field) : field_(field) {}
@@ -124,7 +124,7 @@ std::optional<std::string> decode_literal(std::string_view literal) {
   ordered_pipeline<std::string_view, Json>(
       [&](std::string_view& part) {
         size_t size = std::min(kPart, literal.size());
-        // Extend the part until its end splits neither an escape nor a character.
+        // Extend the part until its end is neither inside an escape sequence nor inside a UTF-8 character.
         while (size < literal.size() &&
                ((static_cast<unsigned char>(literal[size]) & 0xC0) == 0x80 ||
                 literal.substr(size - kEscape, kEscape).find('\\') != std::string_view::npos)) {
@@ -299,7 +299,8 @@ bool DocumentReader::open_next() {
   return true;
 }
 
-// Returns the number of bytes in the buffer that form complete documents. Each line is scanned only once.
+// Returns the number of bytes in the buffer that form complete documents. Positions in the buffer are stored between
+// calls, so that each line is scanned only once.
 size_t DocumentReader::whole_documents() {
   const Source& source = sources_[index_ - 1];
   if (is_lines(source)) {
@@ -363,7 +364,7 @@ DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options
   DocumentBatch result;
   result.consumed = batch.consumed;
   result.skipped = batch.skipped;
-  if (batch.line == 1 && batch.text.starts_with("\xEF\xBB\xBF")) batch.text.erase(0, 3);  // byte order mark
+  if (batch.line == 1 && batch.text.starts_with("\xEF\xBB\xBF")) batch.text.erase(0, 3);  // remove the byte order mark
   if (!is_valid_utf8(batch.text)) {
     std::string valid = to_valid_utf8(batch.text);
     result.replaced = count(valid, kReplacement) - count(batch.text, kReplacement);

@@ -52,7 +52,8 @@ class ParquetStream final : public ByteStream {
     }
     pipe_.fd = ends[0];
     const Descriptor write_end(ends[1]);
-    // A larger pipe needs fewer context switches. The system may refuse the size.
+    // A larger pipe buffer reduces the number of context switches. An error is ignored, because the system may refuse
+    // the size.
     ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPipeBytes));
     spawn(column, write_end.fd);
   }

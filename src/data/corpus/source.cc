@@ -107,7 +107,7 @@ class GzipStream final : public CompressedStream {
         if (inside_) cut_short("gzip");
         return false;
       }
-      if (!inside_) {  // A file may contain several archives, followed by zero padding.
+      if (!inside_) {  // A file may contain several gzip members, followed by zero padding.
         if (input_[at_] == '\0') {
           if (!rest_is_zero()) damaged("gzip", "other bytes follow after the end of the archive");
           return false;
@@ -272,7 +272,7 @@ class WideStream final : public ByteStream {
 };
 
 bool is_zstd(std::string_view begin) {
-  // Matches a zstd frame or a skippable frame (RFC 8878 3.1.2).
+  // Both a zstd frame and a skippable frame (RFC 8878 3.1.2) are accepted.
   return begin.starts_with("\x28\xB5\x2F\xFD") ||
          (begin.size() >= 4 && (begin[0] & 0xF0) == 0x50 && begin.substr(1, 3) == "\x2A\x4D\x18");
 }

@@ -29,10 +29,10 @@ struct Source {
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::optional<TextFormat> other,
                                  bool code = false);
 
-// Properties of text files that are known before the files are read.
+// Properties of text files that can be determined or estimated without reading the files.
 struct TextFacts {
   int64_t bytes = 0, code_bytes = 0;     // bytes of text; estimated for compressed files and Parquet
-  bool exact = true;                     // whether `bytes` is the size of the files
+  bool exact = true;                     // false if `bytes` is estimated or unknown
   int64_t documents = 0;                 // estimate: a JSON lines or Parquet file counts as 2^20 documents
   std::map<std::string, int64_t> files;  // number of files by extension
 };

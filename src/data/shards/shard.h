@@ -29,20 +29,20 @@ inline constexpr uint32_t kShardVersion = 1;
 struct ShardHeader {
   char magic[8];
   uint32_t version;
-  uint32_t header_bytes;  // 128
+  uint32_t header_bytes;  // always 128
   uint32_t token_bytes;   // 2 when the vocabulary has at most 65536 entries, else 4
-  uint32_t reserved;      // 0
+  uint32_t reserved;      // always 0
   uint64_t tokens;
   uint64_t documents;
   uint64_t source_bytes;           // number of bytes of UTF-8 text that the tokens encode
   uint64_t tokenizer_fingerprint;  // Tokenizer::fingerprint()
   int64_t vocab_size;
-  int32_t bos_id, eos_id;  // -1: none
-  uint64_t tokens_offset;  // 128
+  int32_t bos_id, eos_id;  // -1: the tokenizer has no such token
+  uint64_t tokens_offset;  // always 128
   uint64_t index_offset;
   uint64_t tokens_checksum;  // BlockChecksum of the token bytes, without padding
   uint64_t index_checksum;   // BlockChecksum of the document starts
-  uint64_t reserved2[2];     // 0
+  uint64_t reserved2[2];     // always 0
   uint64_t header_checksum;  // checksum() of all preceding bytes
 };
 static_assert(sizeof(ShardHeader) == 128 && offsetof(ShardHeader, header_checksum) == 120);

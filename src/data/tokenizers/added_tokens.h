@@ -10,7 +10,7 @@ namespace lazy {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool lstrip = false, rstrip = false;  // lstrip, rstrip: the match includes white space before or after the token
+  bool lstrip = false, rstrip = false;  // lstrip: the match includes white space before the token; rstrip: after it
   bool special = false;
   bool normalized = false;   // the token is matched in the normalized text
   bool single_word = false;  // the token is only matched if it is not adjacent to word characters

@@ -13,14 +13,14 @@
 
 namespace lazy {
 
-// The content of the files of a tokenizer.
+// The vocabulary, merges and settings that the files of a byte-level BPE tokenizer define.
 struct BpeDefinition {
   struct Merge {
     int32_t left, right, merged;
   };
   std::vector<std::string> tokens;  // the bytes that each id represents; empty for an unused id
-  // Whether a token (index: id) consists of characters that represent bytes. All other tokens, such as raw text in the
-  // vocabulary, are never the result of encoding.
+  // reachable[id] is true if the token is spelled with characters that represent bytes. encode() never produces other
+  // tokens, such as raw text in the vocabulary.
   std::vector<bool> reachable;
   std::vector<Merge> merges;  // in order of rank, without duplicate pairs
   TokenTable table;

@@ -127,7 +127,7 @@ class LibraryTokenizer final : public Tokenizer {
 
   std::string next_piece(std::span<const int32_t> previous, int32_t id) const override {
     check_token_id(id, vocab_size());
-    // Byte tokens are returned as bytes, because the text of an incomplete character would be U+FFFD.
+    // For a byte token, returns the byte itself. The decoder would return U+FFFD while a character is incomplete.
     if (decoding_ != Decoding::any || is_byte(pieces_[id])) return piece(id);
     previous = previous.last(std::min(previous.size(), kContext));
     std::vector<int32_t> before(previous.begin(), previous.end()), after = before;

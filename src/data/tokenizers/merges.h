@@ -25,7 +25,7 @@ class MergeTable {
   explicit MergeTable(size_t rules);  // `rules`: maximum number of rules that will be added
   // Later rules for the same pair are ignored. Rules with equal rank apply from left to right.
   void add(int32_t left, int32_t right, int32_t merged, uint32_t rank);
-  // Returns null if the pair has no rule.
+  // Returns the rule for a pair of symbols, or null if there is none.
   const Rule* find(int32_t left, int32_t right) const {
     const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
     for (size_t slot = place(pair);; slot = (slot + 1) & mask_) {

@@ -36,10 +36,10 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   PCRE2_SIZE offset = 0;
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> compile(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
-  // "." matches all characters except \n, independent of the default of the library
+  // Only \n counts as a line end, which "." does not match. The default depends on how PCRE2 was built.
   pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
-                              // \C could split a UTF-8 character.
+                              // \C is forbidden, because it could match a part of a UTF-8 character.
                               PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, compile.get());
   if (!impl_->code) {
     PCRE2_UCHAR message[256];

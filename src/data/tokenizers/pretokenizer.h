@@ -76,7 +76,7 @@ class PreTokenizer {
 
  private:
   struct SplitStep {
-    std::unique_ptr<Regex> regex;  // null: prepend a space
+    std::unique_ptr<Regex> regex;  // null: the step prepends a space instead of splitting
     bool only_matches;
   };
   template <typename Emit>

@@ -69,7 +69,7 @@ class Translator {
     return empty;
   }
 
-  // Parses an atom with its quantifier.
+  // Parses an atom (the smallest expression that can be repeated) and the quantifier after it, if any.
   bool repeated() {
     bool lookaround = false;
     const bool empty = atom(lookaround);
@@ -206,14 +206,14 @@ class Translator {
     character(c);
   }
 
-  // Appends the character that starts with c and escapes it if needed.
+  // Appends the UTF-8 character whose first byte is c, with a backslash if it is ASCII punctuation.
   void character(char c) {
     if (static_cast<unsigned char>(c) < 0x80 && std::ispunct(static_cast<unsigned char>(c))) out_ += '\\';
     out_ += c;
     while ((static_cast<unsigned char>(peek()) & 0xC0) == 0x80) out_ += take();
   }
 
-  // Parses a Unicode scalar value of a hexadecimal escape.
+  // Parses the digits of a hexadecimal escape, which must be a Unicode scalar value.
   void code_point(std::string_view digits) {
     uint32_t code = 0;
     if (digits.empty() || digits.size() > 6) throw Unsupported();

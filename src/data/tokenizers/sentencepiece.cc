@@ -213,7 +213,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   }
 
   // Records which pairs of characters are adjacent in any piece. Between two characters that are never adjacent, a long
-  // text can be cut without changing any id. Cutting long texts limits the memory.
+  // text can be cut without changing any id. Long texts are cut to limit the memory that encoding needs.
   void index_neighbours() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsByte(id) || first_.IsUnknown(id)) continue;
@@ -244,8 +244,9 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return text.size();
   }
 
-  // The library decodes U+2581 in a text as a space. Lossless models (identity normalization, no dummy prefix, byte
-  // fallback) encode it as bytes instead.
+  // If a text contains U+2581, encoding it with the SentencePiece library and decoding it returns a space. For models
+  // with identity normalization, without dummy prefix and with byte fallback, this function encodes U+2581 as bytes
+  // instead, so that decoding restores the text.
   void encode_lossless(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (!identity_ || dummy_prefix_ || byte_ids_.empty()) return encode_part(text, first, ids);
     size_t mark;

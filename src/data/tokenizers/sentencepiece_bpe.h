@@ -38,7 +38,7 @@ class SentencePieceBpe {
                                                 const std::vector<SentencePieceMerge>& merges,
                                                 const std::vector<int32_t>& byte_ids);
 
-  // Implements Tokenizer::cut() for texts without a prefix. Cuts at the start of a word.
+  // Implements Tokenizer::cut() for models that add no prefix to a text. The text is cut at the start of a word.
   size_t cut(std::string_view text, size_t at) const;
   // Appends the ids of `text` (valid UTF-8, not empty). If `prefix` is true, the space symbol is prepended.
   void encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const;

@@ -62,7 +62,7 @@ void read_normalizer(const JsonField& node, Spaces& spaces) {
   }
 }
 
-// Returns whether words are separated at spaces.
+// Reads the settings of the pre-tokenizer. Returns whether it splits the text into words at spaces.
 bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return false;
   const std::string type = node.find("type").string();
@@ -83,7 +83,7 @@ bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   return node.find("split").boolean(true);
 }
 
-// Returns whether the decoder removes the first space of a text.
+// Checks that the decoder is supported. Returns whether it removes the first space of a text.
 bool read_decoder(const JsonField& node, const Spaces& spaces) {
   if (!node.present()) return spaces.prefix != Prefix::never;
   if (node.find("type").string() != "Sequence") not_native(node);

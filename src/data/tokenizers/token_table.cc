@@ -36,7 +36,7 @@ constexpr TokenizerClass kClasses[] = {
     {"GemmaTokenizer", "<bos>", "<eos>", "<unk>", "<pad>", "<mask>", nullptr, false, false},
 };
 
-// Tokenizer class for folders that do not specify one, by the model_type of config.json.
+// Maps the model_type in config.json to the tokenizer class that is used if a folder does not specify a class.
 constexpr std::pair<const char*, const char*> kClassOfModel[] = {
     {"gpt2", "GPT2Tokenizer"},        {"gpt_neo", "GPT2Tokenizer"},     {"gptj", "GPT2Tokenizer"},
     {"codegen", "GPT2Tokenizer"},     {"phi", "GPT2Tokenizer"},         {"opt", "GPT2Tokenizer"},
@@ -55,7 +55,8 @@ constexpr const char* kKeys[] = {"bos_token", "eos_token", "unk_token", "sep_tok
 
 bool is_key(const std::string& key) { return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys); }
 
-// Reads a token from "</s>" or {"content": "</s>", "lstrip": ..., ...}.
+// Reads a token from a JSON value, which is either a string ("</s>") or an object ({"content": "</s>", "lstrip": ...,
+// ...}).
 AddedToken read_token(const OrderedJsonField& field) {
   AddedToken token{.id = -1, .content = "", .special = true};
   if (!field.json().is_object()) {
@@ -224,7 +225,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
                    .suffix = {},
                    .tokenizer_class = class_,
                    .special_ids = {}};
-  // Indices in table.added of the first token with a given text and of the first token with a given id.
+  // Maps from a text and from an id to the index in table.added of the first token with this text or id.
   std::unordered_map<std::string, size_t> by_text;
   std::unordered_map<int32_t, size_t> by_id;
   int64_t next = size;
@@ -329,7 +330,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
     guess("bos_token", text(config_bos_));
     guess("eos_token", text(config_eos_));
   }
-  // a single tokenizer file without configuration: try well-known names
+  // If the tokenizer is a single file without a configuration, well-known names of BOS and EOS are tried.
   if (!has_config() && class_.empty() && table.texts.empty()) {
     for (const char* text : {"<|begin_of_text|>", "<|startoftext|>", "<s>", "<|endoftext|>"}) {
       guess("bos_token", text);

@@ -60,7 +60,7 @@ class SpecialTokens {
   const std::string& tokenizer_class() const { return class_; }
   bool has_config() const { return files_.contains("tokenizer_config.json"); }
   const std::map<std::string, std::string>& files() const { return files_; }  // maps file names to contents, for save()
-  // Returns a boolean of tokenizer_config.json.
+  // Returns the value of a boolean key of tokenizer_config.json, or nullopt if the key is missing.
   std::optional<bool> flag(const std::string& key) const;
 
   // Returns the table for a tokenizer whose file lists the tokens `added`. find(text) returns the id of a text in the

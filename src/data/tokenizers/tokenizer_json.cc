@@ -126,7 +126,7 @@ bool read_post_processor(const JsonField& node, TokenTable& table) {
   }
   if (type != "BertProcessing" && type != "RobertaProcessing") return false;
   const auto id = [&](const char* key) {
-    const JsonField pair = node[key];  // ["</s>", 2]
+    const JsonField pair = node[key];  // a token and its id, for example ["</s>", 2]
     if (pair.size() != 2 || !pair.at(1).json().is_number_integer()) pair.wrong("a list of a token and its id");
     return pair.at(1).json().get<int32_t>();
   };
@@ -163,7 +163,7 @@ void check_native(const std::vector<AddedToken>& added, const std::string& file)
   }
 }
 
-// Byte-level BPE.
+// Functions that read byte-level BPE tokenizers.
 namespace {
 
 void read_normalizer(const JsonField& node, BpeDefinition& definition) {
@@ -197,7 +197,7 @@ void read_split(const JsonField& node, BpeDefinition& definition) {
   }
 }
 
-// Returns true if the step is ByteLevel.
+// Adds the steps of a pre-tokenizer to the definition. Returns true if the last step is ByteLevel.
 bool read_pre_tokenizer(const JsonField& node, BpeDefinition& definition) {
   if (!node.present()) not_native(node);
   const std::string type = node.find("type").string();

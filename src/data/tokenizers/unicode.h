@@ -1,4 +1,5 @@
-// UTF-8, the printable alphabet of byte-level BPE, and Unicode normalization (NFC).
+// Functions for UTF-8, for the printable characters that represent bytes in byte-level BPE, and for Unicode
+// normalization (NFC).
 #pragma once
 #include <cstddef>
 #include <cstdint>

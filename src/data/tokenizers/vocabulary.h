@@ -27,7 +27,7 @@ class BpeVocabulary {
   std::optional<int32_t> find(const std::string& token) const;  // `token`: in printable characters
   // Returns the token as spelled in the file, or "" for an unused id.
   std::string spelling(int32_t id) const;
-  // Returns whether all 256 bytes have a token.
+  // Returns whether the vocabulary has a token for each of the 256 bytes.
   bool has_all_bytes() const;
 
  private:

@@ -61,7 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   class Answer;
   enum class State { reading, answering, finishing, lingering, closed };
 
-  // connection.cc: requests
+  // Functions that read requests (defined in connection.cc):
   void read_more();
   void on_read(boost::system::error_code error, size_t bytes);
   void parse();
@@ -77,7 +77,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool record_head();
   void log_request(int status);
 
-  // connection_answer.cc: responses
+  // Functions that write responses (defined in connection_answer.cc):
   std::shared_ptr<Exchange> make_answer();
   void respond(const HttpResponse& response);
   void write_cors();
@@ -92,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void client_gone(Gone why);
   void close();
 
-  // Deadlines. The timer runs while at least one deadline is set.
+  // Functions for deadlines. The timer runs while at least one deadline is set.
   enum Deadline { phase, writing, deadlines };
   void set_deadline(Deadline which, double seconds);
   void clear_deadline(Deadline which) { deadline_[which] = Clock::time_point::max(); }

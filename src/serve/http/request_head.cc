@@ -109,7 +109,7 @@ std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked) {
 }
 
 bool expects_continue(const HttpHead& head) {
-  // check_head() refuses all other expectations.
+  // check_head() has already refused expectations other than "100-continue".
   return head.version() >= 11 && !members(head, http::field::expect).empty();
 }
 

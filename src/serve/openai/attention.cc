@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Rounds to four significant digits, so that small weights remain nonzero. A weight of zero then means that the
-// normalizer has set it to zero.
+// Rounds to four significant digits, so that small weights remain nonzero. A reported weight of zero therefore means
+// that the computed weight is exactly zero.
 Json rounded(float value) {
   if (std::isnan(value)) return {};
   return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);

@@ -25,7 +25,7 @@ struct GenerationTask::Event {
 struct GenerationTask::Choice {
   int64_t index = 0;
   GenerationService::Id id = 0;
-  // Owned by the engine until the generation has ended; the receiver owns the task.
+  // The engine owns the receiver until the generation has ended, and the receiver owns the GenerationTask.
   std::weak_ptr<ChoiceReceiver> receiver;
   OutputText output;
   LogprobArrays logprobs;  // used by completions, not by chat completions

@@ -25,7 +25,7 @@ struct Usage {
 struct ChoicePart {
   int64_t index = 0;
   std::string text;
-  nlohmann::ordered_json logprobs;                     // null, or in the format of the protocol
+  nlohmann::ordered_json logprobs;                     // null, or log-probabilities in the protocol's format
   std::optional<std::vector<int64_t>> token_ids = {};  // set if the client requested token ids
   const char* finish_reason = nullptr;                 // "stop" or "length"; null: the choice has not ended
   bool first = false;                                  // this is the first chunk of a chat stream and has the role

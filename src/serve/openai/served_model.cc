@@ -72,7 +72,7 @@ std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_speci
 
 std::vector<int64_t> ServedModel::encode_chat(const nlohmann::ordered_json& messages,
                                               const nlohmann::ordered_json& variables) const {
-  // False, because the template itself writes the special tokens.
+  // add_special_tokens is false, because the template itself writes the special tokens.
   return encode(chat->render(messages, variables), false);
 }
 

@@ -30,7 +30,7 @@ function inDigits(value) {
   return Math.abs(value) < 0.0001 ? value.toExponential(1) : value.toFixed(4);
 }
 
-// Makes a token's text printable: invisible characters are replaced by visible signs.
+// Returns a token's text with invisible characters (such as tabs) replaced by visible ones.
 function printed(text) {
   if (text.startsWith('bytes:')) return `‹${text.slice('bytes:'.length).replaceAll('\\x', ' ').trim()}›`;
   const hex = sign => `‹${sign.codePointAt(0).toString(16).padStart(2, '0')}›`;
