@@ -64,8 +64,7 @@ class Config {
   static Config load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
   static Config parse(const std::string& text, const std::string& name = "configuration");
   ConfigSection section(const std::string& name);
-  // Returns the tables of an array `[[name]]` in file order. Error messages refer to these tables as [name 1], [name
-  // 2], ...
+  // Returns the tables of an array `[[name]]` in file order. Error messages refer to the first table as [name 1].
   std::vector<ConfigSection> sections(const std::string& name);
   void check_all_used() const;
   // Returns the merged configuration as TOML text that loads to the same values.

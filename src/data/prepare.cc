@@ -145,8 +145,7 @@ class Preparation {
   struct Encoded {
     std::vector<int32_t> ids;                   // ids of all documents
     std::vector<size_t> lengths, source_bytes;  // one value per document
-    // Maps a document's index to its text, for long documents that are not encoded yet. Their entries in `lengths` are
-    // 0.
+    // Long documents that are not encoded yet: maps the document's index to its text. Their entries in `lengths` are 0.
     std::map<size_t, std::string> long_texts;
     int64_t replaced = 0, left_out = 0;
     std::string first_left_out;

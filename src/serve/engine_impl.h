@@ -87,7 +87,8 @@ struct Engine::Impl {
   // Publishes the counters that metrics() returns and submit() checks.
   void publish();
 
-  // Functions that are defined in engine_scheduling.cc:
+  // The following functions are defined in engine_scheduling.cc.
+  //
   // Starts waiting requests (see "Scheduling" in engine.h).
   void admit();
   // Allocates memory for the sequence and makes it active, preempting other sequences if necessary. Returns false if
@@ -103,10 +104,12 @@ struct Engine::Impl {
   // its sampled tokens. The caller removes the sequence from `active`.
   void preempt(Sequence& s);
 
-  // Functions that are defined in engine_passes.cc: Runs one pass over the next prompt chunks in the order of arrival.
-  // After the last chunk of a prompt, the first token is sampled. A pass that scores prompt tokens rounds differently
-  // from other passes (see KvCacheManager::extend). A pass therefore contains either only requests with prompt_logprobs
-  // or only requests without it, so that the other requests do not change the results of a request.
+  // The following functions are defined in engine_passes.cc.
+  //
+  // Runs one pass over the next prompt chunks in the order of arrival. After the last chunk of a prompt, the first
+  // token is sampled. A pass that scores prompt tokens rounds differently from other passes (see
+  // KvCacheManager::extend). A pass therefore contains either only requests with prompt_logprobs or only requests
+  // without it, so that the other requests do not change the results of a request.
   void read_prompts();
   // Samples the first token of each sequence in `begun`. `last` contains the hidden state (1, hidden_size) of each
   // prompt's last token.

@@ -30,7 +30,7 @@ class PackedCorpus {
                const std::vector<Shard>& shards);
   // Throws Error if an epoch has no sequence.
   void check_size(const std::string& split) const;
-  // number of tokens of a sequence without the BOS at its start
+  // Returns the number of tokens of a sequence, without the BOS at its start.
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }
   int64_t bos() const { return header_.bos_id; }
   // Whether a separator (BOS or EOS) precedes each document. The next function returns the id of the separator.

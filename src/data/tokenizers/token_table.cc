@@ -316,8 +316,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       if (text && can_default(key, text)) name(key, {.id = -1, .content = text, .special = true});
     }
   }
-  // Guess tokens that are still undefined. transformers makes no such guesses. A guessed token is not recognized in
-  // texts.
+  // The following code guesses BOS and EOS if they are still undefined. transformers makes no such guesses. A guessed
+  // token is not recognized in texts.
   const auto guess = [&](const char* key, const std::string& text) {
     if (can_default(key, text)) table.texts[key] = text;
   };

@@ -28,7 +28,7 @@ struct ChoicePart {
   nlohmann::ordered_json logprobs;                     // null, or log-probabilities in the protocol's format
   std::optional<std::vector<int64_t>> token_ids = {};  // set if the client requested token ids
   const char* finish_reason = nullptr;                 // "stop" or "length"; null: the choice has not ended
-  bool first = false;                                  // this is the first chunk of a chat stream and has the role
+  bool first = false;                                  // true for the first chunk of a chat stream, which has the role
 };
 
 nlohmann::ordered_json usage_json(const Usage& usage);
