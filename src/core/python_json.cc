@@ -25,7 +25,8 @@ int code_unit(std::string_view text) {
 bool is_high(int unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool is_low(int unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-// Copies an escape sequence to `out` and returns its length.
+// Copies the escape sequence at the start of `text` to `out` and returns its length in `text`. The escape of a lone
+// surrogate is replaced by \ufffd.
 size_t copy_escape(std::string_view text, std::string& out) {
   const int unit = code_unit(text);
   if (unit < 0) {
@@ -40,7 +41,7 @@ size_t copy_escape(std::string_view text, std::string& out) {
   return 6;
 }
 
-// Returns whether the whole text is a number outside of the range of a double.
+// Returns whether the text is a number that is outside of the range of a double and would become infinite.
 bool is_infinite(const std::string& token) {
   char* end = nullptr;
   return !token.empty() && std::isinf(std::strtod(token.c_str(), &end)) && *end == '\0';

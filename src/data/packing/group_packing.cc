@@ -97,8 +97,8 @@ class GroupPacking final : public PackedCorpus {
     return slot;
   }
 
-  // Reads the sequence with index `number`, counted before the sequences are shuffled: in the order in which the groups
-  // were cut.
+  // Reads the sequence with index `number`. The indices follow the order in which the groups were cut, before the
+  // sequences are shuffled.
   void read_in_order(int64_t number, int64_t* out) const {
     if (options_.bos_per_sequence) *out++ = bos();
     const auto next = std::upper_bound(group_sequences_.begin(), group_sequences_.end(), number);

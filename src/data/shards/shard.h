@@ -30,7 +30,7 @@ struct ShardHeader {
   char magic[8];
   uint32_t version;
   uint32_t header_bytes;  // always 128
-  uint32_t token_bytes;   // 2 when the vocabulary has at most 65536 entries, else 4
+  uint32_t token_bytes;   // bytes per token: 2 if vocab_size <= 65536, else 4
   uint32_t reserved;      // always 0
   uint64_t tokens;
   uint64_t documents;
@@ -131,7 +131,7 @@ class Shard {
   int64_t tokens() const { return static_cast<int64_t>(header_.tokens); }
   // Returns the index of the first token of document `d`; start(documents()) equals tokens().
   int64_t start(int64_t d) const { return static_cast<int64_t>(starts_[d]); }
-  // Copies tokens [begin, begin + count) as ids.
+  // Writes the ids of the tokens [begin, begin + count) to `out`.
   void read(int64_t begin, int64_t count, int64_t* out) const;
 
   // For shards opened with ShardCheck::header. The functions check the entries that they use, and read only these parts

@@ -17,7 +17,7 @@ TokenizerJson::TokenizerJson(const std::filesystem::path& path) : path(path), te
     json = nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     fail("tokenizer", "{}: expected JSON, found an error at byte {}", path.string(), e.byte);
-  } catch (const nlohmann::json::exception&) {  // parsing throws no other exception than for a number out of range
+  } catch (const nlohmann::json::exception&) {  // the only other possible error is a number out of range
     fail("tokenizer", "{}: expected JSON, found a number that is out of range", path.string());
   }
 }

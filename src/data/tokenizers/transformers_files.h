@@ -1,4 +1,5 @@
-// Export to Hugging Face: tokenizer_config.json and tokenizer.json, with which AutoTokenizer loads saved folders.
+// Writes tokenizer_config.json and tokenizer.json, so that AutoTokenizer of Hugging Face's transformers can load a
+// saved folder.
 #pragma once
 #include <filesystem>
 #include <string>

@@ -1,4 +1,4 @@
-// A model as the HTTP API sees it: name, tokenizer and engine.
+// A model that the HTTP API offers: its name, tokenizer, engine and chat template.
 #pragma once
 #include <cstdint>
 #include <filesystem>
