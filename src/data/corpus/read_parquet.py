@@ -49,7 +49,7 @@ def texts(batch, column, nested):
     array = batch.column(0)
     if nested:
         for part in column.split(".")[1:]:
-            array = pc.struct_field(array, part)  # null if the struct is null
+            array = pc.struct_field(array, part)  # the member is null if the struct is null
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     return array.cast(pa.large_binary()).to_pylist()  # returns bytes; the reader replaces and counts invalid characters
@@ -65,7 +65,8 @@ def write_rows(file, out):
 
 def main(path, column, status):
     out = sys.stdout.buffer
-    # pyarrow only accepts file names in UTF-8. If a name is not valid UTF-8, it contains surrogates here.
+    # pyarrow accepts only file names in UTF-8. Python represents other bytes of a name by surrogates, which are not
+    # printable. In this case the file is opened here.
     source = path if path.isprintable() else open(path, "rb")
     with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=True) as file:
         if column == "*":
