@@ -53,8 +53,9 @@ HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias,
 // Throws std::invalid_argument if the fast kernels do not support the problem.
 void require_served(const Problem& p);
 
-// Scratch memory of a kernel. The calling thread keeps it for its next call, because at short lengths page faults cost
-// as much time as the arithmetic. Huge pages are requested, because matrices of scores are read along their columns.
+// Scratch memory of a kernel. The calling thread keeps it for its next call, because with short sequences the page
+// faults of a new allocation would take as much time as the arithmetic. Huge pages are requested, because matrices of
+// scores are read along their columns.
 class Scratch {
  public:
   Scratch() = default;
