@@ -146,7 +146,7 @@ inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, con
   }
 }
 
-// Computes keys (columns, stride) += strip^T . a (rows, stride).
+// Computes keys (columns, stride) += strip^T . a (rows, stride). The backward accumulates dK and dV with it.
 inline HWY_NOINLINE void transposed_times(const RowBlock& block, const float* strip, size_t strip_row, const float* a,
                                           size_t stride, float* keys) {
   const size_t columns = std::min(block.keys_end, block.sequence.k_length) - block.keys_begin;

@@ -65,8 +65,8 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
     state.offset = isnan(p.sigmoid_bias) ? -logf(static_cast<float>(count)) : p.sigmoid_bias;
   }
   if (p.dtype == DType::f16) {
-    // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15. Each weight is
-    // represented as the sum of two fp16 numbers, whose error is then below 2^-38.
+    // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15, so that the two fp16
+    // numbers whose sum represents a scaled weight are in the range of fp16.
     const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
     state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
@@ -87,8 +87,8 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load part n and the following
-// parts at distance `step` to the elements of x.
+// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load the parts n, n + step, n +
+// 2 step, ... to the elements of x.
 constexpr int kPartsAtOnce = 4;
 template <typename Load>
 __device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {
@@ -207,8 +207,9 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   for (int support = 0;;) {
     const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);
     const double step = (a.squares - 1) / (2 * a.sum);
-    // For a fixed support, the sum of weights is quadratic in theta. The root of this quadratic is the solution if it
-    // yields the same support. A support that is too large yields a root that is too high.
+    // For a fixed support (the set of scores above theta), the sum of weights is a quadratic function of theta, and
+    // `root` is the theta at which this function is one. `root` is the solution if the scores above it form the same
+    // support. If the support is too large, `root` is above the solution.
     const double discriminant = a.sum * a.sum - a.count * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + sqrt(discriminant)));

@@ -97,7 +97,8 @@ struct Plain {
 
     __device__ Sums(const Params&, const RowTile&, char*) {}
 
-    // Adds the list entries in units with an index below `units`, except those that were already added.
+    // Adds the weighted rows of V of the first `units` units of the list (kPad entries each), except entries that were
+    // already added.
     __device__ void advance(const Params& p, const RowTile& t, const AliveList& list, int units, bool) {
       constexpr int kKeys = 2;
       for (; used < kPad * units; used += kKeys) {

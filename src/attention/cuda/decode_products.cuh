@@ -56,12 +56,13 @@ struct TensorCores {
 
   // Computes and stores the scores of keys [begin, begin + count). The range is one part, or several parts if the part
   // size is a multiple of kDepth units. For every row r, also writes the maximum and the sum of exponentials of each
-  // part to part[r * p.max_parts] and the following entries. Keys are copied through the ring buffer, because memory
-  // bandwidth is best when whole rows are requested together; direct loads of fragments would have fewer bytes in
-  // flight. In the matrix product, A is 16 keys by 16 dimensions and B contains the query rows. If the tile has a
-  // single row, this row is repeated in all columns of B: every lane then has the scores of keys g and g + 8 of each
-  // unit. The four lanes with the same g divide the remaining work on these scores, so that each score is completed by
-  // only one lane.
+  // part to part[r * p.max_parts] and the following entries.
+  //
+  // Keys are copied through the ring buffer, because memory bandwidth is best when whole rows are requested together;
+  // with direct loads of fragments, fewer bytes would be in flight. In the matrix product, A is 16 keys by 16
+  // dimensions and B contains the query rows. If the tile has a single row, this row is repeated in all columns of B.
+  // Each of the four lanes with the same g then has the scores of keys g and g + 8 of every unit, and the four lanes
+  // divide the remaining work on these scores among them.
   template <PageAlignment PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
@@ -91,7 +92,7 @@ struct TensorCores {
     if constexpr (PAGES != PageAlignment::keys) k += lane / kChunks * p.k.token;
     const int64_t step = kRowsAtOnce * p.k.token;
     auto issue_copy = [&](int unit) {
-      // Number of rows from the lane's first row to the end.
+      // Number of keys from the lane's first key of the unit to the end of the range.
       int left = inside ? count - kPad * unit - lane / kChunks : 0;
       const T* from = k;
       if constexpr (PAGES == PageAlignment::none) from += kPad * unit * p.k.token;
@@ -150,7 +151,7 @@ struct TensorCores {
 #pragma unroll
         for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
       }
-      float s[kDepth][4] = {};  // element e is key g (e < 2) or g + 8, row 2 c or 2 c + 1
+      float s[kDepth][4] = {};  // element [e]: key g (e < 2) or g + 8 of the unit; row 2 c (even e) or 2 c + 1 (odd e)
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
         const int unit = first + i;
@@ -296,7 +297,7 @@ struct TensorCores {
   // parts and columns 4 to 7 the low parts. With more rows, a second product adds the low parts.
   struct Sums {
     static constexpr int kStages = TensorCores::kStages, kCopiedStates = 4;
-    float sum[D / 16][4] = {};  // [n][e]: dimension 16 n + g (e < 2) or 16 n + g + 8, row 2 c or 2 c + 1
+    float sum[D / 16][4] = {};  // [n][e]: dimension 16 n + g (e < 2) or 16 n + g + 8; row 2 c (e even) or 2 c + 1
     const T* v;
     uint64_t policy = read_once_policy();
     uint32_t ring;
@@ -371,7 +372,7 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          // if one product computes both parts: the sum of the low parts, from column r + 4
+          // The sum of the low parts. It is in column r + 4 if one product computed both parts.
           const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }

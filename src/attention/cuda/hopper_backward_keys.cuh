@@ -1,9 +1,9 @@
 // Second kernel of the Hopper backward. A block processes 128 keys, 64 per warpgroup. It sweeps over the rows of all
-// query heads of the group that see these keys, 64 rows per step. Scores are transposed (keys x rows), so that the
-// accumulators of the weights and of ds can be used as left operands of the products for dV and dK. ds is stored in
-// shared memory only for dQ, which needs the ds of all keys. Each warpgroup computes half of the columns of dQ, one
-// step after the corresponding scores. The warpgroups therefore do not wait for each other, and one can compute
-// exponentials while the other multiplies.
+// query heads of the group that see these keys, 64 rows per step. The tiles of scores are transposed (keys x rows), so
+// that the accumulators of the weights and of ds (the gradients of the scores) can be left operands of the products for
+// dV and dK. ds is stored in shared memory only for dQ, which is a sum over all keys of the block. Each warpgroup
+// computes half of the columns of dQ, one step after the corresponding scores. Therefore, the warpgroups do not wait
+// for each other, and one can compute exponentials while the other multiplies.
 #pragma once
 #include "attention/cuda/hopper_backward_key_group.cuh"
 

@@ -57,8 +57,8 @@ __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int k
   }
 }
 
-// A thread's partial sums for two rows: the sums of f, of f g, and of g over the keys with nonzero weight. weights.cuh
-// defines f and g.
+// A thread's partial sums for two rows: the sum of f = exp2(score - lse2) over all keys, and the sums of f g and of g
+// over the keys with nonzero weight. g = dO . v is the gradient of the weight.
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 

@@ -10,7 +10,8 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// ALIVE: the kernel also computes alive_sum, whose accumulators occupy the registers of half of a tile's scores.
+// ALIVE: the kernel also computes alive_sum. The accumulators of alive_sum need registers, so the tiles then have only
+// half as many keys.
 template <int D, bool ALIVE>
 struct ForwardShape {
   static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = ALIVE ? 64 : 128;
@@ -200,13 +201,13 @@ struct WeightAccumulator {
   RowResults& r;
   float tau;
 
-  // With tau < 0 no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0 the weight
-  // of every visible key is nonzero, and the sum of a row's weights is known without adding.
+  // With tau < 0, no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0, the
+  // weight of every visible key is nonzero, and the sum of a row's weights is 1 + (number of visible keys) * offset.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
-  // Converts s to the weights of exponential(s, h). If clamps() is true, the weights are clamped to [0, 1] and their
-  // sum is computed in the same loop, so that the additions overlap with the exponentials. Otherwise negative weights
-  // are not clamped here.
+  // Converts s to the weights exponential(s, h) * inverse + offset. If clamps() is true, the weights are clamped to [0,
+  // 1] and their sum is computed in the same loop, so that the additions overlap with the exponentials. Otherwise,
+  // negative weights are not clamped here.
   template <typename Exponential>
   __device__ void compute(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
                           Exponential exponential) {

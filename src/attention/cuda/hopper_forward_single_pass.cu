@@ -106,8 +106,8 @@ struct Rows : RowGroup {
 
   __device__ Rows(const Params& p, const Tile& t, SinglePassShared& sm) : RowGroup(p, t), sm(sm) {}
 
-  // Index, within the block, of the warpgroup's r-th key tile. Tiles are counted backwards from the warpgroup's last
-  // tile.
+  // Index of the warpgroup's r-th key tile among the key tiles of the block. r counts backwards from the last tile that
+  // the rows of the warpgroup see.
   __device__ int own(int r) const { return tiles.end - 1 - r; }
   __device__ int stage(int at) const { return at % STAGES; }
   __device__ void release(int at) {
@@ -167,7 +167,8 @@ struct Rows : RowGroup {
     fence_registers(s);  // forces this work before the next wait, so that it overlaps with the product
   }
 
-  // Buffer index of a value tile for o += weights V. The value tiles are processed from the last to the first.
+  // Index, among all uses of the ring buffer, of the values of the warpgroup's r-th key tile. The producer loads the
+  // value tiles from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
   // Issues o += weights V; for r = 0, o is overwritten.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {
@@ -182,7 +183,7 @@ struct Rows : RowGroup {
   }
 };
 
-// Processes a row tile of a warpgroup that sees OWN tiles of keys.
+// Processes the rows of one warpgroup, which see OWN tiles of keys.
 template <typename T, bool STATS, bool SCORES, int OWN>
 __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
