@@ -204,8 +204,9 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
     const Keys keys = tile_keys(p, t);
     const int here = t.first + t.shift();  // position of the first row in the tile
     for (int side = 0; side < (p.causal ? 2 : 4); ++side) {
-      // The pair of row r at distance d0 + x is in the column c with key0 + c = here + r - (d0 + x) for keys before the
-      // row (sides 0 and 1), and with key0 + c = here + r + (d0 + x) for keys after the row (sides 2 and 3).
+      // Row r has the position here + r. In the tile of keys that begins at key0, the key at distance d0 + x from row r
+      // is in column c, where key0 + c = here + r - (d0 + x) for keys before the row (sides 0 and 1) and key0 + c =
+      // here + r + (d0 + x) for keys after the row (sides 2 and 3).
       const bool behind = side < 2;
       const int key0 = behind ? here - d0 - 63 + 64 * side : here + d0 + 64 * (side - 2);
       if (key0 + kTile <= keys.begin || key0 >= keys.end) continue;

@@ -1,11 +1,12 @@
 // Second kernel of the backward on tensor cores. A block processes 64 or 128 keys (16 MI per warp). It sweeps over the
 // rows, of all query heads in the group, that see these keys, and accumulates dK and dV in registers. It computes
-// transposed scores (keys x rows), because their accumulators have the register layout of the left operand in the
-// products for dK and dV. Only dQ needs them in shared memory.
+// transposed scores (keys x rows), because the accumulators of the weights and of ds (the gradients of the scores) then
+// have the register layout of the left operand in the products for dV and dK. ds is stored in shared memory only for
+// dQ.
 //
 // dQ is added to the fp32 sums p.dq_sum by atomics, unless the first kernel has computed d_q. The gradient of the
-// distance bias is summed along the diagonals of ds within the window. Each block writes these sums to its slab,
-// without atomics.
+// distance bias is summed along the diagonals of ds within the window of the bias. Each block writes these sums to its
+// slab, without atomics.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 
@@ -25,8 +26,9 @@ struct BackwardKeysShape {
   static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * state_bytes + 2 * bias_entries * 4;
 };
 
-// Sums of ds (16 MI keys per warp, M rows) along diagonals, for the gradient of the distance bias. Each warp sums its
-// own part of ds, and after a barrier the parts of the block are added. The order of all sums is fixed.
+// Sums of ds, the gradients of the scores (16 MI keys per warp, M rows), along diagonals, for the gradient of the
+// distance bias. Each warp sums its own part of ds, and after a barrier the sums of all warps are added. The order of
+// all additions is fixed.
 template <int MI, int M>
 struct Diagonals {
   static constexpr int blocks = M / 8 + 2 * MI - 1, stride = 8 * blocks + 16;
@@ -67,8 +69,8 @@ struct Diagonals {
       part(warp)[u] = sum;
     }
   }
-  // Adds the partial sums of all warps. A barrier is required between put() and this call. `nearest` is the signed
-  // distance from the block's last key to the first row.
+  // Adds the partial sums of all warps to the sums by distance. A barrier is required between put() and this call.
+  // `nearest` is the signed distance from the block's last key to the first row.
   __device__ void take(int thread, int threads, int nearest) const {
     const int farthest = nearest + 64 * MI + M - 2, from = max(0, max(nearest, -farthest));
     const int last = min(window - 1, max(farthest, -nearest));

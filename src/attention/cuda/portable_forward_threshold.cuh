@@ -37,7 +37,8 @@ struct ListShape : ThresholdShape<D, 8> {
 template <int D>
 using SweepShape = ThresholdShape<D, 4>;
 
-// Adds the terms of a query-key pair to the sum of weights and to its slope, with z = x - t.
+// Adds the terms of a query-key pair, with z = x - t, to the sum of weights and to `slope`. The derivative of the sum
+// with respect to t is -slope (sparsemax) or -2 slope (entmax15).
 __device__ inline void add_terms(float z, bool squared, float& slope, float& sum) {
   z = fmaxf(z, 0);
   const float x = squared ? z : z > 0 ? 1.0f : 0.0f;
@@ -131,7 +132,7 @@ struct ListedRow {
       const Candidate c = n < count ? list[n] : Candidate{-INFINITY, 0};
       const bool keep = n < count && alive(c.score);
       const unsigned quad = __ballot_sync(~0u, keep) >> lane / 4 * 4 & 15;
-      __syncwarp();  // entries are moved to places that other lanes have read
+      __syncwarp();  // all lanes must have read their entries before any entry is moved
       if (keep) list[kept + __popc(quad & ((1 << lane % 4) - 1))] = c;
       kept += __popc(quad);
     }
@@ -262,9 +263,9 @@ __device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2
   }
 }
 
-// If the lists of a warp were too short, it writes a record for the second kernel to the first 16 bytes of each of its
-// rows of `out`. The record consists of kMark (twice), the maximum score, and a lower bound of the threshold relative
-// to the maximum. kMark is a NaN pattern that no conversion produces.
+// If the lists of a warp were too short, the warp writes 16 bytes for the second kernel to the beginning of each of its
+// rows of `out`: kMark (twice), the maximum score, and a lower bound of the threshold relative to the maximum. kMark is
+// a NaN pattern that no conversion produces.
 constexpr uint32_t kMark = 0x7fa57fa5;
 
 template <typename T, int D, typename S>

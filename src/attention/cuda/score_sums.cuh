@@ -21,9 +21,10 @@ struct ScoreSums {
   static constexpr float kLowest = -150;  // replaces -inf, because -inf times zero is NaN
   float largest = -INFINITY, sum = 0, weighted = 0;
 
-  // The two ways in which `weighted` is updated. Kernels that compute e, the sum and the base for another purpose call
-  // these functions directly. added() adds the term of one score. shrunk() rescales `weighted` when the base rises by
-  // -shift; shrink is exp(shift), and `sum` is the sum before the rescaling.
+  // The two updates of `weighted`. Kernels that compute e and the sum of e for another purpose call these functions
+  // directly. added() returns `weighted` plus the term of one score. shrunk() converts `weighted` to a larger maximum:
+  // shift is the old maximum minus the new maximum, shrink is Exponential::of(shift), and `sum` is the sum of e
+  // relative to the old maximum.
   __device__ static float added(float weighted, float e, float x) { return fmaf(e, fmaxf(x, kLowest), weighted); }
   __device__ static float shrunk(float weighted, float sum, float shift, float shrink) {
     return shrink * fmaf(fmaxf(shift, kLowest), sum, weighted);
