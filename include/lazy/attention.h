@@ -6,7 +6,8 @@
 //   p_i      = softmax(s_i);  weight_ij = max(p_ij + tau / c_i, 0)                          (eq. 5, "elastic")
 //   out_i    = sum_j weight_ij v_j
 //
-// Key j is alive in row i if weight_ij > 0 in exact arithmetic. A NaN counts as alive.
+// Key j is called alive in row i if its weight is nonzero, that is, if weight_ij > 0 in exact arithmetic. A NaN counts
+// as alive.
 //
 // pos_i = i + k_length - q_length: the last query is at the position of the last key (bottom-right alignment), as
 // decoding with a KV cache requires. c_i is the number of keys that query i sees. Indices are 0-based. normalizers.h
@@ -49,7 +50,8 @@ struct Problem {
   int threads = 0;  // 0: the default of OpenMP; the results do not depend on the number of threads
 };
 
-// A tensor of shape (batch, token, head, dim). The fields are strides in elements. A packed tensor has batch = 1.
+// A tensor of shape (batch, token, head, dim). The fields batch, token, head and dim are the strides of these axes in
+// elements. A packed tensor has batch = 1.
 template <typename Void>
 struct BasicView {
   Void* data = nullptr;
@@ -71,10 +73,10 @@ struct Forward {
   // Null, or a tensor with the shape of `out`: for each row, the sum of the rows of V whose weight is nonzero, u_i =
   // sum_j [weight_ij > 0] v_j. The kernel writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.
   View alive_sum;
-  // (batch, heads, q_length): one statistic per row. It is the natural log-sum-exp of the visible scores for softmax,
-  // elastic and softmax_sink (which includes the sink's term); the logarithm of the denominator for softpick; the
-  // threshold for sparsemax, where weight = max(s - lse, 0), and for entmax15, where weight = max(s / 2 - lse, 0)^2;
-  // unused for sigmoid. It is -inf for a row without a visible key.
+  // Shape (batch, heads, q_length): one statistic per row. For softmax, elastic and softmax_sink, it is the natural
+  // log-sum-exp of the visible scores (including the sink). For softpick, it is the logarithm of the denominator. For
+  // sparsemax and entmax15, it is the threshold: weight = max(s - lse, 0) for sparsemax and max(s / 2 - lse, 0)^2 for
+  // entmax15. For sigmoid, it is unused. It is -inf for a row without a visible key.
   Real* lse = nullptr;
   // Shape (3, batch, heads, q_length), or null. Three statistics per row: the weight on the sequence's first key, 1 -
   // the sum of the row's weights, and the number of keys with nonzero weight.

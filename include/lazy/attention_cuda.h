@@ -39,7 +39,7 @@ bool rotates_back_cuda(const Problem& problem, const CudaCall& call);
 // subset of the keys from which `out` and lse were computed.
 bool reads_rows_from_out_cuda(const Problem& problem, const Backward<float>& arguments, const CudaCall& call);
 
-// Workspace of the backward in bytes. It is linear in the lengths.
+// Workspace of the backward in bytes. The size is linear in the sequence lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 
 // forward_cuda and backward_cuda throw std::invalid_argument with the text of unmet_condition_cuda if the kernel does

@@ -37,8 +37,8 @@ struct SetLanes {
 inline constexpr SetLanes<kLanes == 8 ? 8 : 1> kSetLanes;
 
 // Moves the lanes of a mask to the front of a vector (compress). With AVX2, GCC 12 copied the table of Compress in
-// Highway 1.0 to the stack at every call, which took two thirds of the time of the weighted sum. The table of this
-// class is loaded only once for all vectors.
+// Highway 1.0 to the stack at every call, which took two thirds of the time of the weighted sum. An object of this
+// class loads the table entry of its mask only once and then compresses any number of vectors.
 class ToTheFront {
  public:
   explicit ToTheFront(hn::Mask<F> mask) : mask_(mask) {
@@ -59,8 +59,8 @@ class ToTheFront {
   hn::Vec<hn::RebindToSigned<F>> lanes_;
 };
 
-// Lists the columns among [0, n) in which at least one of two rows has a nonzero weight. n must not exceed kDepth;
-// whole vectors are read.
+// Lists the columns among [0, n) in which at least one of two rows has a nonzero weight. n must not exceed kDepth. The
+// function reads whole vectors, also beyond n.
 HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
                            AliveList& list) {
   const F f;

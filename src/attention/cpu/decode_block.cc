@@ -77,7 +77,7 @@ HWY_INLINE void with_type(DType type, const Function& function) {
   std::abort();
 }
 
-// Computes the addresses of the keys [begin, begin + count) of a cache, without the offset of the head.
+// Computes the addresses of the keys [begin, begin + count) of a cache. They do not include the offset of the head.
 HWY_INLINE void key_addresses(const Decode<float>& a, const ConstView& cache, DType type, int64_t b, int64_t begin,
                               int64_t count, const uint8_t** to) {
   const auto* data = static_cast<const uint8_t*>(cache.data);

@@ -1,4 +1,5 @@
-// Forward: packs keys and values once per kv head, then processes row blocks. The blocks with the most keys are first.
+// Forward: packs keys and values once per kv head, then processes row blocks. Row blocks with many keys are processed
+// first.
 #include <algorithm>
 #include <limits>
 

@@ -256,7 +256,7 @@ inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const
 // -1. Newton's method from -1 therefore increases theta towards the root and never passes it. This needs a few passes
 // over the row and no sorting.
 
-// Statistics of the scores above theta: their number, the sum of the excess, and the sum of its squares.
+// Statistics of the scores x above theta: their number, the sum of x - theta, and the sum of (x - theta)^2.
 struct Above {
   size_t count = 0;
   double sum = 0, squares = 0;

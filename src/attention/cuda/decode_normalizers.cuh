@@ -154,8 +154,9 @@ struct Above {
   double sum, squares;
 };
 
-// Computes the statistics for the visible scores s of a row. `unit` is the factor of x (1 for sparsemax, 1/2 for
-// entmax-1.5). Every thread of the block must call this function, and all threads get the same result.
+// Computes the statistics for the visible scores s of a row. `unit` is the factor of s in the definition of x (1 for
+// sparsemax, 1/2 for entmax-1.5). Every thread of the block must call this function, and all threads get the same
+// result.
 __device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
                               Above (&room)[kStateWarps]) {
   Above mine{};
@@ -221,7 +222,8 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   }
 }
 
-// State of a threshold normalizer. all.x is the maximum score of the row; all.y is NaN if a score is NaN.
+// Returns the state of a row for sparsemax or entmax-1.5. all.x is the maximum score of the row; all.y is NaN if a
+// score is NaN.
 __device__ inline RowState threshold_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   RowState state = make_state(p, t, r);
@@ -265,7 +267,8 @@ __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int
   return state;
 }
 
-// State of a normalizer that needs all scores of the row, computed by a whole block. threshold_state explains `all`.
+// Returns the state of a row for a normalizer that needs all scores of the row. Called by a whole block. all.x is the
+// maximum score of the row; all.y is NaN if a score is NaN.
 __device__ inline RowState state_of_scores(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   if (p.normalizer == Normalizer::softpick) return softpick_state(p, t, r, all, lse, room);

@@ -24,7 +24,7 @@
 namespace lazy::kernels::cuda::decoding {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 8;          // the n dimension of mma.sync
+constexpr int kRows = 8;          // maximum number of query rows per tile: the n dimension of mma.sync
 constexpr int kPad = 16;          // products use 16 keys at a time: the m or k dimension of mma.sync
 constexpr int kSumThreads = 512;  // threads per block of the sums kernel
 
@@ -109,7 +109,7 @@ struct Params {
   float* firsts;   // shape (rows): weight on the sequence's first key; written only if the row sees this key
 };
 
-void decode_tensor_cores(const Params& p, cudaStream_t stream);  // bf16 and f16, with 16-byte loads of K and V
+void decode_tensor_cores(const Params& p, cudaStream_t stream);  // for bf16 and f16; loads K and V in units of 16 bytes
 // Specialized kernel for p.by_tile and tiles of one row, as in decode steps of large batches. Its results are bitwise
 // equal to the results of decode_tensor_cores. serves_decode_row() returns whether the kernel supports the problem.
 bool serves_decode_row(const Params& p);

@@ -21,7 +21,8 @@ struct Plain {
     }
   }
 
-  // dots[r * stride + n] = q_r . k_n for n < count. offsets has one entry per key, padded to a multiple of kPad.
+  // Computes dots[r * stride + n] = q_r . k_n for the rows r of the tile and the keys n < count. `offsets` has one
+  // entry per key, padded to a multiple of kPad.
   static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
                                 int stride) {
     constexpr int kKeys = 4;  // keys per step; divides kPad

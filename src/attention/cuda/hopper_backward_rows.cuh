@@ -1,7 +1,7 @@
 // First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
-// of each row and the sums for its gradient. While a warpgroup adds one tile of keys, the products of its next tile are
-// in flight. Softmax is processed as elastic softmax with an offset of zero. Softmax uses this kernel only if fp32
-// gradients (distance bias, sink) are required or if there are at most 256 keys.
+// of each row and the sums for its gradient. While a warpgroup adds the terms of one tile of keys to these sums, the
+// matrix products of its next tile are in flight. Softmax is processed as elastic softmax with an offset of zero.
+// Softmax uses this kernel only if fp32 gradients (distance bias, sink) are required or if there are at most 256 keys.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -62,8 +62,8 @@ __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int k
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
-  // Adds a tile. s contains f, and dw the gradients of the weights. Keys with f <= dead have zero weight. Several
-  // independent partial sums avoid a long chain of dependent additions.
+  // Adds the terms of a tile of keys. s contains f, and dw the gradients of the weights. Keys with f <= dead have zero
+  // weight. Several independent partial sums avoid a long chain of dependent additions.
   template <int A>
   __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
     float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};

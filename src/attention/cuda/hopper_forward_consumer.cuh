@@ -68,8 +68,8 @@ using portable::LaneScores;
 struct RowScores {
   float largest[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
 
-  // Adds a tile whose exponentials are relative to the current base. `most` is the tile's maximum score and `added` its
-  // sum of exponentials.
+  // Adds a tile whose exponentials are relative to the current base. most * c is the maximum score of the tile, and
+  // `added` is the tile's sum of x exp2(x).
   __device__ void add(float c, const float (&most)[2], const float (&added)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {

@@ -19,7 +19,8 @@ inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window
 
 struct SinglePassShared {
   Pipeline<1> q;
-  // Per row tile: first all key tiles in ascending order, then all value tiles in descending order.
+  // Ring buffer for key and value tiles. For each row tile, it first receives all key tiles in ascending order, then
+  // all value tiles in descending order.
   Pipeline<STAGES> kv;
   Tile tiles[THREADS / 32];  // one per warp, in shared memory to save registers
 };

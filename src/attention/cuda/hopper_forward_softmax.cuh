@@ -29,7 +29,7 @@ __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t key
   }
 }
 
-// Maximum score and sum of exponentials of a tile, which RowScores::add needs.
+// Arguments of RowScores::add for one tile: maximum of the products s, and sum of x exp2(x) with x = s c - base.
 struct TileScores {
   float most[2] = {-INFINITY, -INFINITY}, added[2] = {};
 };

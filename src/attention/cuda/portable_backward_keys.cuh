@@ -117,8 +117,8 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
 }
 
 // Processes the query-key pairs of a tile. On input, s contains the products q . k (or the scores, if `c` is one) and g
-// the products dO . v. On output, s contains the weights and g contains ds. VARIANT: the normalizer is elastic or
-// entmax15.
+// the products dO . v. On output, s contains the weights and g contains ds, the gradients of the scores. VARIANT: the
+// normalizer is elastic or entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
 __device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states,
                                      float c) {
