@@ -32,7 +32,7 @@ constexpr size_t kSlice = 64;
 struct RowBlock {
   Sequence sequence;
   int64_t head = 0;
-  int64_t first = 0, rows = 0;           // index of the first row within the sequence, number of rows
+  int64_t first = 0, rows = 0;           // first: index of the first row within the sequence; rows: number of rows
   int64_t keys_begin = 0, keys_end = 0;  // union of the rows' visible keys, widened to chunks of kKeyChunk
 };
 

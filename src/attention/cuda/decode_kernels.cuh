@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     span = blockIdx.x / p.round_tiles;
-    // The previous kernel has started, so all kernels before it have ended and the lengths are valid.
+    // This kernel can start only after all blocks of the previous kernel have passed wait_for_launcher(). All kernels
+    // before the previous kernel have then ended, so the lengths are valid.
     t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   }
   wait_for_launcher();

@@ -58,7 +58,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive = 0;  // entries in the list; keys of row `lane` with nonzero weight
+  int listed = 0, alive = 0;  // listed: entries in the list; alive: keys with nonzero weight in row `lane`
 #pragma unroll
   for (int r = 0; r < (kCopied ? R : 0); ++r) {
     copies[r] = states[min(r, rows - 1)];

@@ -130,7 +130,7 @@ struct TensorCores {
     const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // key within the iteration
     uint32_t q[D / 16][2];
     load_row(p, t, single ? 0 : g, c, q);
-    // Running maximum and sum of exponentials of rows 2 c and 2 c + 1 over the lane's keys.
+    // Running maximum and sum of exponentials of rows 2 c and 2 c + 1 over the keys of this lane (lane 4 g + c).
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     float* kept = single ? score_at(p, t, 0, begin) : score_at(p, t, 2 * c, begin + g);
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
@@ -301,7 +301,7 @@ struct TensorCores {
     const T* v;
     uint64_t policy = read_once_policy();
     uint32_t ring;
-    unsigned copied = 0;  // number of units whose copy has been started
+    unsigned copied = 0;  // number of units (kPad list entries each) whose copy has been started
     bool inside, folded = false;
 
     __device__ Sums(const Params& p, const RowTile& t, char* memory)
@@ -309,8 +309,9 @@ struct TensorCores {
           ring(shared_address(memory)),
           inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim) {}
 
-    // Starts the copies of the units with an index below `units`. Before a new copy overwrites a stage of the ring, the
-    // unit in this stage is accumulated. If `last` is true, accumulates all remaining units.
+    // Starts the copies of the rows of V of all units (kPad list entries each) with an index below `units`. Before a
+    // new copy overwrites a stage of the ring, the unit in this stage is accumulated. If `last` is true, accumulates
+    // all remaining units.
     __device__ void advance(const Params&, const RowTile&, const AliveList& list, unsigned units, bool last) {
       folded = list.rows <= 4;
       for (const unsigned end = units + (last ? kStages : 0); copied < end; ++copied) {
@@ -320,8 +321,8 @@ struct TensorCores {
       }
     }
 
-    // Starts the copy of a unit. Chunk number `chunk` (16 bytes) of row r is stored at position chunk ^ r % 8, so that
-    // reads of eight rows of a matrix use all banks.
+    // Starts the copy of the kPad rows of V of a unit of the list. Chunk number `chunk` (16 bytes) of row r is stored
+    // at position chunk ^ r % 8, so that reads of eight rows of a matrix use all banks.
     __device__ void copy(const AliveList& list, unsigned unit) {
       const int lane = threadIdx.x % 32, chunk = lane % kChunks;
       const int64_t* at = list.at + list.place(kPad * unit);

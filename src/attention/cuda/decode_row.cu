@@ -59,8 +59,8 @@ constexpr int row_bytes(int keys) {
 
 }  // namespace
 
-// Grid: (heads, sequences). BLOCKS: minimum number of blocks per multiprocessor. STAGES: number of units in a warp's
-// ring buffer.
+// Grid: (heads, sequences). BLOCKS: minimum number of blocks per multiprocessor. STAGES: number of units (kPad keys
+// each) in a warp's ring buffer.
 template <typename T, int D, PageAlignment PAGES, int WARPS, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_constant__ RowArguments given) {
   extern __shared__ __align__(16) char memory[];

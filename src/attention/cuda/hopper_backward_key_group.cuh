@@ -226,7 +226,7 @@ struct KeyGroup {
   __device__ const float* states(int step) const {
     return reinterpret_cast<const float*>(memory.states + step % S::stages * S::state_bytes) + column();
   }
-  // Converts s to f = exp2(score - lse2). row_state in hopper_rows.cuh defines lse2.
+  // Converts s to f = exp2(score - lse2), where lse2 is the row's log-sum-exp in units of log2.
   __device__ void exponentials(float (&s)[A], float c, int step) const {
     const float* const state = states(step);
 #pragma unroll

@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   if (steps > 0) {
     float s[A], g[A], d_q[S::columns / 4];
-    // Waits for the products of a step and converts the scores s to f (row_state in hopper_rows.cuh defines f). After
-    // the call, g contains the gradients of the weights.
+    // Waits for the products of a step and converts the scores s to f = exp2(score - lse2), where lse2 is the row's
+    // log-sum-exp. After the call, g contains the gradients of the weights.
     auto finish_products = [&](const SweepStep& step) {
       wgmma_wait<1>();
       fence_registers(s);

@@ -62,8 +62,8 @@ __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int k
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
-  // Adds the terms of a tile of keys. s contains f, and dw the gradients of the weights. Keys with f <= dead have zero
-  // weight. Several independent partial sums avoid a long chain of dependent additions.
+  // Adds the terms of a tile of keys. s contains f = exp2(score - lse2), and dw the gradients of the weights. Keys with
+  // f <= dead have zero weight. Several independent partial sums avoid a long chain of dependent additions.
   template <int A>
   __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
     float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};

@@ -29,7 +29,8 @@ struct DistanceSums {
     for (int n = thread; n < floats(window); n += 256) memory[n] = 0;
     asm volatile("bar.sync 1, 256;" ::: "memory");
   }
-  // Moves the sums of a head to its slab in global memory. A barrier of all consumers must precede and follow the call.
+  // Moves the sums of a head to its slab, a part of Params::bias_slabs in global memory. A barrier of all consumers
+  // must precede and follow the call.
   __device__ void move(int thread, float* slab) {
     for (int n = thread; n < window; n += 256) {
       slab[n] = sums()[n] + sums()[window + n];

@@ -35,7 +35,7 @@ struct ForwardShared {
 // are reduced over the lanes of a row at the end.
 struct RowResults {
   float lse[2] = {-INFINITY, -INFINITY};  // natural logarithm
-  float head[2] = {}, total[2] = {};      // weight on the first key, sum of weights
+  float head[2] = {}, total[2] = {};      // head: weight on the sequence's first key; total: sum of weights
   int alive[2] = {};                      // number of keys with nonzero weight
 };
 

@@ -29,7 +29,7 @@ struct SinglePassShared {
 // from the last row tile to the first, so that consecutive tiles share their keys. The tiles of the remaining heads are
 // distributed over the blocks, starting with the tiles whose rows see the most keys.
 struct TileScheduler {
-  int tiles, heads;  // row tiles per head; heads of all batch entries together
+  int tiles, heads;  // tiles: number of row tiles per head; heads: number of heads in all batch entries
   __device__ bool find(int n, int& tile, int& head) const {
     const int blocks = gridDim.x, whole = heads / blocks;
     int left = n - whole * tiles;
@@ -101,7 +101,7 @@ template <typename T, bool SCORES>
 struct Rows : RowGroup {
   SinglePassShared& sm;
   uint32_t sq, sk, sv;  // descriptor_base of the warpgroup's queries, of the ring for keys and of the ring for values
-  int count, use;       // number of key tiles of the row tile; number of previous uses of the ring
+  int count, use;       // count: number of key tiles of the row tile; use: number of previous uses of the ring buffer
   float base[2], sum[2], bases[TILES][2];
   RowScores scores;
 
@@ -188,7 +188,7 @@ struct Rows : RowGroup {
 template <typename T, bool STATS, bool SCORES, int OWN>
 __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
-  float x[A], y[A];  // scores of the last key tile and of the previous one
+  float x[A], y[A];  // scores of the last key tile (x) and of the tile before it (y)
   b.base[0] = b.base[1] = -INFINITY;
   b.sum[0] = b.sum[1] = 0;
   if constexpr (SCORES) b.scores = {};

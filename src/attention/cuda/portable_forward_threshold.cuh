@@ -1,9 +1,9 @@
 // Portable forward of sparsemax and entmax-1.5. The weights are max(x_j - t, 0)^a with a = 1 or 2, and the threshold t
-// is defined by sum of weights = 1. t is not below the largest score minus one, and not below the threshold of any
-// subset of the keys. While one sweep over the keys proceeds, these lower bounds increase, and the sweep lists the few
-// keys above the current bound. Newton's method and the weighted sum of V only use the lists. If a row has more
-// candidates than its list can hold, a second kernel processes all rows of the same warp with sweeps over the keys: one
-// sweep per Newton step, and one for the weighted sum.
+// is defined by sum of weights = 1. During a sweep over the keys, two lower bounds of t are known: the largest score so
+// far minus one, and the threshold of the keys so far. The first kernel sweeps over the keys only once and lists the
+// few keys above the current lower bound. Newton's method and the weighted sum of V only use the lists. If a row has
+// more candidates than its list can hold, a second kernel processes all rows of the same warp with several sweeps over
+// the keys: one sweep per Newton step, and one for the weighted sum.
 #pragma once
 #include <algorithm>
 
@@ -52,8 +52,8 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
-  // Compute the increase of the threshold, not the new threshold. The sum of weights is near one for scores of any
-  // size, so the increase is precise.
+  // The increase of the threshold is computed first and then added. It depends on the sum of the weights, which is near
+  // one for scores of any size, so it is precise.
   const float by = (all - 1) / falls, next = value + by;
   const bool rose = next > value;
   low = rose ? 0 : by;

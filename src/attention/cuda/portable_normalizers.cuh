@@ -55,9 +55,10 @@ __device__ bool single_key_is_one(const Params& p) {
   return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
-// Returns the factor by which the backward multiplies f. It is 1 / sum of f for the families in which the rounding
-// error of lse would be amplified, otherwise 1. single: the row sees one key. closed: outside_share is too small to
-// change the sum of f. A result of zero marks a row whose only key has weight one for every score.
+// Returns the factor by which the backward multiplies f: 1 / (sum of f) for the exponential family and for softpick, so
+// that the rounding error of lse is not amplified (weights.cuh), otherwise 1. single: the row has only one key. closed:
+// outside_share is too small to change the sum of f. The result is zero for a row whose only key has weight one for
+// every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
   // pair_weight explains the meaning of the negative sign.

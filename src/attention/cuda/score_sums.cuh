@@ -70,7 +70,8 @@ struct ScoreSums {
     sum += other.sum;
     weighted += other.weighted;
   }
-  // keys: number of keys that the row sees. If a score was NaN or +inf, the sum is NaN.
+  // Returns the statistics of a row that sees `keys` keys. If a score was NaN or +inf, the sums and both statistics are
+  // NaN.
   __device__ ScoreStatistics finish(int keys) const {
     if (keys <= 0) return {-INFINITY, 0};
     const float entropy = logf(sum) - Exponential::unit * weighted / sum;

@@ -85,8 +85,8 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
   return s;
 }
 
-// Running maximum of a row's scores, and the sum of the terms of the scores relative to this maximum. start_sum returns
-// the state before the first key.
+// Running maximum of a row's scores, and the sum of their terms in the denominator of the weights (sum_term), relative
+// to this maximum. start_sum returns the state before the first key.
 struct RunningSum {
   float largest, sum;
 };
@@ -149,7 +149,7 @@ __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
 }
 
 struct Weight {
-  float weight, factor;  // factor: f in the comment at the top of this file
+  float weight, factor;  // factor: f, where the gradient of the score is ds = f (g - center)
   // The key's term in the sum of |f|; if the weight is nonzero, part * g is its term in the sum of f g.
   float part;
   bool alive;
