@@ -1,4 +1,5 @@
-// Scalar conversions between fp32 and the 16-bit formats with rounding to nearest even, as in PyTorch, and zero_row.
+// Scalar conversions between fp32 and the 16-bit formats, with rounding to nearest even as in PyTorch, and the function
+// zero_row.
 #pragma once
 #include <bit>
 #include <cmath>

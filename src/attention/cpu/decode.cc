@@ -14,7 +14,7 @@ using namespace cpu;
 
 namespace {
 
-// Maximum number of scores of all sequences that are processed together (64 MiB).
+// Maximum total number of scores of the sequences that are processed together (64 MiB).
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
 struct KeySpan {

@@ -127,7 +127,7 @@ struct TensorCores {
     constexpr int kHalves = 2 * kDepth, kOwnKeys = std::max(kHalves / 4, 1);
     const bool owns = c * kOwnKeys < kHalves;
     const auto own_half = [c](int j) { return (c * kOwnKeys + j) % kHalves; };
-    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // key within the iteration
+    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // index of the key within the iteration's keys
     uint32_t q[D / 16][2];
     load_row(p, t, single ? 0 : g, c, q);
     // Running maximum and sum of exponentials of rows 2 c and 2 c + 1 over the keys of this lane (lane 4 g + c).

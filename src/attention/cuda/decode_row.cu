@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int keys = sequence.end - sequence.first, units = (keys + kPad - 1) / kPad;
   const int parts = (keys + kPart - 1) / kPart, pieces = (keys + kPiece - 1) / kPiece;
   const Keys seen = visible(p, sequence.length, 0);
-  // Range of visible keys relative to sequence.first. All key indices in the rest of the kernel are relative to it,
-  // too.
+  // Range of visible keys. These and all following key indices in the kernel are relative to sequence.first.
   const int seen_from = seen.begin - sequence.first;
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 

@@ -40,8 +40,9 @@ struct Diagonals {
   __device__ float* part(int warp) const { return memory + 4 * scratch + warp * (count + 1); }
   __device__ float* sums() const { return memory + floats; }
 
-  // First adds the 8 x 8 blocks on each block diagonal. The rows of the result are stored in the scratch area, padded
-  // with zeros (8 before, 16 after), so that each diagonal is a sum of eight numbers.
+  // Sums the warp's ds along diagonals. First, the 8 x 8 blocks of ds on each block diagonal are added. The rows of the
+  // result are stored in the scratch area, padded with zeros (8 before, 16 after), so that each diagonal is a sum of
+  // eight numbers.
   __device__ void put(int warp, int lane, const float (&ds)[MI][M / 8][4]) const {
     float* const own = memory + warp * scratch;
     float* const to = own + lane / 4 * stride + 8 + 2 * (lane % 4);
@@ -208,7 +209,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
     load_tile<T, M, D, S::threads>(sq + stage * M * D * 2, from.q + first * p.q.token, p.q.token, t.q_length - first);
     load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2, from.d_out + first * p.d_out.token, p.d_out.token,
                                    t.q_length - first);
-    if (threadIdx.x < M) {  // rows that do not exist get zero states, like their q and dO
+    if (threadIdx.x < M) {  // the states, q and dO of rows that do not exist are zero
       const int row = first + threadIdx.x;
       copy_async(s_states + stage * S::state_bytes + threadIdx.x * 16, from.states + min(row, t.q_length - 1),
                  row < t.q_length);

@@ -17,7 +17,7 @@ struct alignas(8) Candidate {
   int key;
 };
 
-// Shape of both kernels. Each warp has 16 rows; WARPS is the number of warps per block.
+// Tile shape of both kernels in this file. Each warp has 16 rows; WARPS is the number of warps per block.
 template <int D, int WARPS>
 struct ThresholdShape {
   static constexpr int MI = 1, N = D <= 64 ? 64 : 32, warps = WARPS, threads = 32 * warps, M = 16 * warps;

@@ -61,7 +61,7 @@ __device__ bool single_key_is_one(const Params& p) {
 // every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
-  // pair_weight explains the meaning of the negative sign.
+  // For softpick, a negative norm marks a row with a single key, whose ds is exactly 0 (see pair_weight).
   if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;
   if (single && single_key_is_one<F>(p)) return 0;
   return F == NormalizerFamily::exponential ? inverse : 1;
@@ -115,7 +115,7 @@ __device__ float center_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? x.weight : x.factor;
 }
 
-// The weight in the forward pass. It is zero if `alive` is false.
+// The weight in the forward pass, for all families except the exponential family. It is zero if `alive` is false.
 template <NormalizerFamily F>
 __device__ float final_weight(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? positive(x.weight) : x.weight;
