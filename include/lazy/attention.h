@@ -75,8 +75,8 @@ struct Forward {
   View alive_sum;
   // Shape (batch, heads, q_length): one statistic per row. For softmax, elastic and softmax_sink, it is the natural
   // log-sum-exp of the visible scores; with softmax_sink, the sink is included. For softpick, it is the logarithm of
-  // the denominator. For sparsemax and entmax15, it is the threshold: weight = max(s - lse, 0) for sparsemax and max(s
-  // / 2 - lse, 0)^2 for entmax15. For sigmoid, it is unused. It is -inf for a row without a visible key.
+  // the denominator. For sparsemax and entmax15, it is the threshold; the weights are max(s - lse, 0) for sparsemax and
+  // max(s / 2 - lse, 0)^2 for entmax15. For sigmoid, it is unused. It is -inf for a row without a visible key.
   Real* lse = nullptr;
   // Shape (3, batch, heads, q_length), or null. Three statistics per row: the weight on the sequence's first key, 1 -
   // the sum of the row's weights, and the number of keys with nonzero weight.

@@ -87,8 +87,8 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load the parts n, n + step, n +
-// 2 step, ... to the elements of x.
+// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load part n to x[0], part n +
+// step to x[1], and so on.
 constexpr int kPartsAtOnce = 4;
 template <typename Load>
 __device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {

@@ -29,7 +29,7 @@ struct BackwardRowsShared {
   float warp_sums[2][8];  // partial sums of d_tau and d_sink per warp
 };
 
-// Code of the producer thread.
+// Code of the producer thread: loads the block's rows of q and d_out, then the tiles of keys and values.
 template <int D>
 __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int kv_head, const Span& span,
                                   BackwardRowsShared<D>& sm, char* memory) {
