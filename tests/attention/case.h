@@ -19,14 +19,15 @@ struct Shape {
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double tau = -1;
-  double score_scale = 1;  // factor of q
+  double score_scale = 1;  // factor of the random values of q: larger values give larger scores
   double softcap = 0;
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // cumulative lengths; empty if sequences are not packed
-  // Elastic only: whether the second reference imitates backward_sums.cuh. It then computes the sums for a row's
-  // gradient from out and alive_sum (lazy/attention.h), with both tensors and the weights in out rounded to the dtype,
-  // and it sums the gradient of the distance bias from rounded ds.
+  // Elastic only. If true, the second reference imitates the rounding in backward_sums.cuh. It computes the sums for
+  // the gradient of a row of scores from out and from alive_sum (the sum of the rows of V with nonzero weight, see
+  // lazy/attention.h). Both tensors, and the weights in out, are rounded to the dtype. The gradient of the distance
+  // bias is summed from score gradients that are rounded to the dtype.
   bool rounded_sums = false;
   std::string text() const;
 };
@@ -43,7 +44,8 @@ struct Results {
 };
 
 Problem make_problem(const Shape& shape);
-// Returns the score at which a weight of the row becomes zero, in float64; nullopt if the normalizer has no such score.
+// Returns the score at which a weight of the row becomes zero, in float64; nullopt if no score gives a zero weight, as
+// with softmax.
 std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<double>& scores,
                                       const reference::RowParameters& parameters);
 // Returns random inputs. Query rows are drawn again until no score is within `liveness_band` of the score at which a

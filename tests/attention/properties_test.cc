@@ -91,7 +91,7 @@ TEST(Properties, Softcap_OfInfiniteProductsHasZeroGradient) {
   }
 }
 
-// A NaN in a key reaches every row that sees the key, and no other row. Its weight is not treated as zero.
+// A NaN in a key must reach every row that sees the key, and no other row. A NaN weight must not be treated as zero.
 TEST(Properties, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = elastic_shape(70, 70);
@@ -140,7 +140,8 @@ TEST(Properties, RowsWithoutVisibleKeys_AreZeroForEveryNormalizer) {
   }
 }
 
-// scale: size of the terms whose sum is a value. rounding: relative rounding error of a weight.
+// scale: lower bound of the magnitude to which the tolerance is relative. rounding: tolerance relative to this
+// magnitude.
 void expect_close(const char* what, const std::vector<double>& reference, const std::vector<double>& found,
                   double rounding, double scale = 1) {
   double largest = scale;
@@ -223,8 +224,8 @@ TEST(Properties, ElasticFirstRow_IsExactlyZero) {
   }
 }
 
-// All scores are equal and tau = -1, so every weight is at the threshold. A weight can then only be a rounding error,
-// and the output is close to zero.
+// All scores are equal and tau = -1, so every weight is exactly at the threshold of zero. A weight that is not zero can
+// then only be a rounding error, and the output is close to zero.
 TEST(Properties, Ties_OfElasticGiveZeroOutput) {
   Shape s = elastic_shape(130, 130);
   s.bias_window = 0;
@@ -261,7 +262,7 @@ TEST(Properties, PackedDocuments_MatchSeparateProblems) {
   TwoReferences comparison;
   comparison.add(packed, in);
   comparison.check();
-  // The last document, computed as a separate problem, has bitwise the same results.
+  // The last document must be bitwise equal to the same document computed as a separate problem.
   Shape alone = elastic_shape(89, 94);
   Inputs part = in;
   auto slice = [](const Tensor& from, int64_t begin) {
