@@ -1,5 +1,5 @@
-// Compares the explicit weights, computed by tensor operations, with the float64 definition of the kernels, for every
-// normalizer.
+// Tests the attention weights that are computed as a tensor by ATen operations. For every normalizer, they are compared
+// with the float64 definition of the kernels.
 #include "ops/attention_weights.h"
 
 #include <ATen/ATen.h>
