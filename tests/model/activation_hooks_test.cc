@@ -1,5 +1,5 @@
-// Tests of ActivationHooks: the names and their order, reading hooks (results do not change) and replacing hooks (only
-// later activations change).
+// Tests of ActivationHooks: the names of the hook points and their order, hooks that only read (the results must not
+// change) and hooks that replace an activation (only later activations may change).
 #include "model/activation_hooks.h"
 
 #include <ATen/ATen.h>
@@ -188,8 +188,8 @@ TEST(ActivationHooks, CachedPasses_CallHooksWithSameValues) {
   EXPECT_THAT(error_of([&] { model.forward(ids, options); }), Names({"streaming", "probes"}));
 }
 
-// Compares the derivative of the loss with respect to the scale of a replacement x -> scale x with a difference
-// quotient.
+// A hook replaces an activation x by scale * x. The derivative of the loss with respect to `scale`, computed by
+// autograd, must match a difference quotient.
 TEST(ActivationHooks, Gradients_FlowThroughReplacement) {
   LanguageModel model(small_config("softmax"), 4);
   for (const char* place : {"layers.1.residual", "layers.1.attention.k", "layers.1.attention.scores",

@@ -1,5 +1,5 @@
-// Tests of offloaded models, whose weights stay in the folder and are loaded layer by layer. The results must be equal
-// to the results of a model in memory, and the peak memory must not exceed one layer.
+// Tests of offloaded models, whose weights stay in files and are loaded one layer at a time. The results must equal the
+// results of a model in memory, and the peak memory must be far below the size of all layers.
 #include "model/offloaded_weights.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,8 @@ namespace {
 
 using testing::TemporaryFolder;
 
-// One model of every family and of other mixers, with tied and with separate heads.
+// Returns a small model of every family and models with other mixers. Some have tied and some have separate output
+// heads.
 std::vector<ModelConfig> configs_on_disk() {
   std::vector<ModelConfig> out;
   for (const char* family :

@@ -111,7 +111,7 @@ class ReferenceDecoder {
     return out.to(w_.begin()->second.scalar_type());
   }
 
-  // Returns the attention weights for the scores s (..., keys). Keys that are not visible get no weight.
+  // Returns the attention weights for the scores s (..., keys). Keys that are not visible get a weight of zero.
   at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
@@ -152,7 +152,8 @@ class ReferenceDecoder {
            visible;
   }
 
-  // Transformer-XL: (q + v) W_r r for every pair of tokens, by distance.
+  // The position term of Transformer-XL's scores: (q + v) . W_r r for every pair of tokens, where v is the bias
+  // r_r_bias and r is the encoding of their distance.
   at::Tensor position_scores(const at::Tensor& q, const at::Tensor& distance, const std::string& prefix) const {
     const int64_t n = distance.size(0);
     const auto wide = at::TensorOptions().dtype(at::kDouble);

@@ -80,8 +80,8 @@ RelativeInputs inputs(const RelativeCase& c, const Tensors& t) {
   return in;
 }
 
-// The definition in Dai et al., section 3.3, element by element. For the elastic normalizer it is relu(p + tau / n)
-// with n visible keys.
+// The definition of the attention output in Dai et al., section 3.3, computed element by element. The weights of the
+// elastic normalizer are relu(p + tau / n), where p is the softmax and n is the number of visible keys.
 at::Tensor definition(const RelativeCase& c, const Tensors& t) {
   const auto q = t[kQ].accessor<double, 4>(), k = t[kK].accessor<double, 4>(), v = t[kV].accessor<double, 4>();
   const auto r = t[kR].accessor<double, 3>();
@@ -171,8 +171,8 @@ TEST(TransformerXl, Statistics_MatchWeights) {
   in.attention.return_stats = true;
   const at::Tensor stats = relative_attention(in).second;
   ASSERT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 2, 7}));
-  // With values that are 1 only for the first key, or for all keys, the output is the weight of the first key, or the
-  // sum of the weights.
+  // The output is the weight of the first key if v is 1 for this key and 0 for all others, and it is the sum of the
+  // weights if v is 1 for all keys.
   Tensors first = t, all = t;
   first[kV] = at::zeros_like(t[kV]);
   first[kV].select(1, 0).fill_(1);
@@ -204,7 +204,7 @@ at::Tensor text(int64_t batch, int64_t length, uint64_t seed = 1) {
 }
 
 // Computing a text segment by segment, as in the paper, must give the same results as computing the whole text. The
-// memory of a layer is the part of the preceding segment that the layer's cache retains.
+// memory of a layer is the part of the preceding segments that stays in the layer's cache.
 TEST(TransformerXl, WholeText_MatchesSegmentBySegment) {
   for (const auto& [segment, memory] : {std::pair{8, 8}, {8, 3}, {4, 16}, {0, 0}}) {
     LanguageModel model(relative_model(segment, memory), 3);

@@ -39,7 +39,7 @@ double error(const at::Tensor& x, const at::Tensor& truth) {
   return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
 }
 
-// Returns the outputs of `function`, followed by the gradients of the inputs. The gradients are those of the sum of all
+// Returns the outputs of `function`, followed by the gradients with respect to its inputs. The loss is the sum of all
 // output elements, each multiplied by a fixed random number.
 Tensors run(const Function& function, const Tensors& inputs, at::ScalarType compute, at::ScalarType round) {
   Tensors leaves, cast;

@@ -34,7 +34,7 @@ TEST(Batches, PrefetchDepth_DoesNotChangeBatches) {
     EXPECT_TRUE(at::equal(near.next().ids, expected.ids)) << i;
     EXPECT_TRUE(at::equal(far.next().ids, expected.ids)) << i;
   }
-}  // the destructor stops both threads although batches remain
+}  // the destructor stops the reading threads of `near` and `far`, although batches remain
 
 TEST(Batches, ReaderError_ReachesCaller) {
   const Sequences sequences = tiny_sequences();

@@ -64,8 +64,8 @@ double first_loss(const fs::path& run) { return losses(run).front(); }
 
 TEST(FromFolder, FirstLoss_EqualsLossOfFolderModel) {
   const ScratchFolder again, tuned, lazy, random;
-  // The first step continues after the last step of the folder on the same tokens, because the rate of a first step is
-  // 0.
+  // The learning rate of the first step is 0. The loss of the first step is therefore the loss of the model in the
+  // folder.
   const auto first = [](const ScratchFolder& scratch, const fs::path& from) {
     const Ended ended = run_lazy({config_in(scratch, from), "--set", "training.steps=5"}, scratch.path());
     EXPECT_EQ(ended.exit_code, 0) << ended.errors;
@@ -103,7 +103,7 @@ TEST(FromFolder, Offsets_FollowSchedule) {
   EXPECT_NEAR(mean_tau(shifted / "run/model"), -1, 0.2);  // the optimizer adds at most 1e-2 per step
   EXPECT_GT(std::abs(mean_tau(shifted / "run/model") + 1), 1e-4);
   EXPECT_NEAR(mean_tau(learned / "run/model"), 0, 0.2);
-  // half of the schedule
+  // this checkpoint is from the middle of the schedule
   EXPECT_NEAR(mean_tau(shifted / "run/checkpoints/step-00000010"), -0.375, 0.1);
 }
 

@@ -54,8 +54,9 @@ struct Reference {
   }
 };
 
-// Compares fp32 with float64. Per step, an update of about lr is rounded by a few units in the last place of the
-// weight, and each of the about twelve operations of the update adds an error of half a unit of lr.
+// Compares the fp32 optimizer with the float64 reference. Per step, two errors are allowed: adding an update of about
+// lr rounds the weight by a few units in its last place, and each of about twelve operations that compute the update
+// adds half a unit in the last place of lr.
 TEST(AdamW, Update_MatchesReferenceImplementation) {
   const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};
   auto p = parameters(5);
@@ -124,7 +125,7 @@ std::string load_error(const std::map<std::string, at::Tensor>& state) {
   return error_of([&] { optimizer.load_state(state, "optimizer.safetensors"); });
 }
 
-// The model caches copies of its weights in the compute dtype. An update must refresh them.
+// The model caches copies of its weights in the compute dtype. An optimizer update must renew them.
 TEST(AdamW, Update_RefreshesBf16Copies) {
   const ModelConfig config{.vocab_size = 61,
                            .hidden_size = 32,

@@ -61,7 +61,7 @@ TEST(EventWriter, ResumedRun_WritesSessionStart) {
   const auto events = read_events(read_file(second.path()));
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[1].step, 21);
-  EXPECT_EQ(events[1].session_status, 1);  // SessionLog.START
+  EXPECT_EQ(events[1].session_status, 1);  // status 1 is SessionLog.START
 }
 
 TEST(EventWriter, TensorboardPackage_ReadsEvents) {

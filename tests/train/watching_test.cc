@@ -1,5 +1,5 @@
-// Tests what a user can observe of a run: statistics of every layer, traces of single steps, and a report during
-// training.
+// Tests what a user can observe of a run: statistics of every layer, traces of single steps, and a report that is
+// written while the run trains.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Watching, AttentionStatistics_AreLoggedForEveryLayer) {
       const auto of = [&](const char* where) {
         return log[line].at(fmt::format("attention/{}{}", where, measure)).get<double>();
       };
-      // The total is the mean over the layers, up to the rounding of two doubles.
+      // The value for the model is the mean of its layers, up to the rounding of two doubles.
       EXPECT_NEAR((of("layer_00/") + of("layer_01/")) / 2, of(""), 1e-12) << measure;
     }
     EXPECT_FALSE(log[line].contains("attention/layer_02/sink_ratio"));
@@ -118,7 +118,7 @@ TEST(Watching, Report_WorksDuringTraining) {
                "checkpoint.every=20", "--set", "metrics.attention_every=5", "--set", "validation.every=10"},
               scratch.path());
   ASSERT_TRUE(child.wait_for_step(run, 21));
-  // Only the status of a stopped run mentions the option that resumes it.
+  // The report of a stopped run names the option that resumes the run. The report of a running one does not.
   const auto running = AllOf(Names({"run", 100000}), Not(Names({"--resume"})));
   const auto stopped = Names({"run", 100000, (run / "config.toml").string(), "--resume"});
   EXPECT_THAT(report(), running);

@@ -1,6 +1,6 @@
-// Tests GraphedStateRunner, which replays the pass over one token with in-place states, against the ordinary forward
-// pass of the model. With LAZY_TEST_DEVICE=cuda the pass is captured as a CUDA graph; on a CPU it is simply called
-// again.
+// Tests of GraphedStateRunner, which processes one token per call and updates the states in place, against the ordinary
+// forward pass of the model. With LAZY_TEST_DEVICE=cuda, a CUDA graph of this pass is captured and replayed. On a CPU,
+// the pass is called again.
 #include "model/graphed_state_runner.h"
 
 #include <ATen/ATen.h>
@@ -63,8 +63,8 @@ struct Text {
 
 class GraphedStateRunnerOf : public ::testing::TestWithParam<std::string> {
  protected:
-  // The results must be bitwise equal. Exception: for TTT, the matrix products may sum in a different order if the
-  // state has different strides.
+  // The results must be bitwise equal, except for TTT. Its matrix products may add in a different order if the state
+  // has different strides.
   void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token,
                    at::ScalarType dtype = at::kFloat) const {
     const double most = !GetParam().starts_with("ttt") ? 0 : dtype == at::kFloat ? 1e-3 : 0.05;

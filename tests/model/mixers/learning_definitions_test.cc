@@ -49,7 +49,8 @@ class Definition {
   }
   static at::Tensor unit(const at::Tensor& x) { return x / (x.square().sum(-1, true) + 1e-6).sqrt(); }
 
-  // Rotates the pairs (n, n + dim / 2) or, if interleaved, (2 n, 2 n + 1); x (length, heads, dim).
+  // Applies RoPE to x (length, heads, dim). The rotated pairs are the dimensions (n, n + dim / 2) or, if interleaved,
+  // (2 n, 2 n + 1).
   at::Tensor rotated(const at::Tensor& x, const at::Tensor& place, bool interleaved = false) const {
     const int64_t D = x.size(2), half = D / 2;
     at::Tensor out = x.clone();
@@ -65,8 +66,8 @@ class Definition {
     return out;
   }
 
-  // Converts q, k, v (length, heads, dim) to (length, heads * dim). The prefix, if there is one, is visible to all
-  // queries.
+  // Computes attention. q, k and v have shape (length, heads, dim); the result has shape (length, heads * dim). The
+  // prefix, if there is one, is visible to all queries.
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                        const at::Tensor& prefix_k, const at::Tensor& prefix_v) const {
     const auto by_head = [](const at::Tensor& x) { return x.transpose(0, 1); };

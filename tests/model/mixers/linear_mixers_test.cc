@@ -146,8 +146,8 @@ TEST(LinearMixers, InitialValues_MatchDefinitions) {
   }
 }
 
-// Prefills of odd lengths, followed by single tokens and longer parts. The size of the states must not depend on the
-// earlier tokens, and a copy of the cache must be a snapshot.
+// Covers prefills of odd lengths, followed by single tokens and longer parts. The size of the states must not depend on
+// the number of earlier tokens. A copy of the cache must be a snapshot that later tokens do not change.
 TEST(LinearMixers, CachedGeneration_MatchesFullForward) {
   for (const std::string& name : kNames) {
     LanguageModel model = model_here(small(name), 7);
@@ -190,7 +190,7 @@ TEST(LinearMixers, PackedDocuments_AreIndependent) {
     const at::Tensor ids = random_ids(1, 40);
     PackedSequences packed;
     packed.ids = ids.squeeze(0);
-    // On the host, as in evaluation.
+    // cu_seqlens is in CPU memory, as in evaluation.
     packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor(starts, at::kLong).to(at::kInt);
     std::vector<at::Tensor> places;
     for (size_t i = 0; i + 1 < starts.size(); ++i) places.push_back(at::arange(starts[i + 1] - starts[i], at::kLong));
