@@ -61,7 +61,7 @@ TEST(Load, TwoThousandConnections_AreAnswered) {
   EXPECT_EQ(server.http.counters().open, 0);
 }
 
-// Some clients connect, read a little and leave, while other clients stay until the end.
+// Some clients disconnect immediately or after the first token. The other clients must receive their complete streams.
 TEST(Load, DisconnectingClients_DoNotAffectOthers) {
   FakeEngine::Options options;
   options.step = std::chrono::microseconds(200);

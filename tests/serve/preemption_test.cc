@@ -1,5 +1,5 @@
-// The engine with less memory than its requests need: pages are allocated as texts grow, and running requests are
-// preempted and recomputed.
+// Tests of the engine with less memory than its requests need. Pages are allocated as texts grow. If no page is free,
+// running requests are preempted and later recomputed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using namespace engine_texts;
 
 constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads, head size 8, 4 bytes
 
-// The parameter selects sampling on the device in queued steps.
+// The parameter selects whether sampling runs on the device, in decode steps that are queued ahead.
 class Preemption : public ::testing::TestWithParam<bool> {
  protected:
   EngineOptions options(int64_t pages) const {
@@ -30,7 +30,8 @@ class Preemption : public ::testing::TestWithParam<bool> {
 };
 
 GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
-  // The logits are far apart, so that a different order of additions does not change the selected token.
+  // With this model and greedy decoding, the largest logits are far apart. A different order of additions after
+  // recomputation therefore selects the same token.
   return request(prompt(10 + seed % 5, seed), max_tokens, {.temperature = 0});
 }
 
@@ -69,7 +70,7 @@ TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
   EXPECT_LE(metrics.prompt_tokens, prompts) << "recomputed tokens must not be counted again";
 }
 
-// Counts the decode steps of other requests between the submission of a request and its first token.
+// Counts how many tokens the other requests generate between the submission of a request and its first token.
 class FirstToken : public Receiver {
  public:
   explicit FirstToken(std::vector<std::shared_ptr<Collector>> others) : others_(std::move(others)) {
@@ -84,7 +85,7 @@ class FirstToken : public Receiver {
     reason = why;
     done.set_value();
   }
-  size_t steps = 0;  // maximum number of tokens that another text received in between
+  size_t steps = 0;  // largest number of tokens that one of the other texts received in this time
   FinishReason reason = FinishReason::failed;
   std::promise<void> done;
 
@@ -123,7 +124,8 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
       auto future = first->done.get_future();
       ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
       EXPECT_EQ(first->reason, FinishReason::length);
-      // Allowed are two steps, and one token after the prefill of a preempted text that restarts in between.
+      // Two decode steps are allowed. A preempted text that restarts in this time receives one more token after its
+      // prefill.
       EXPECT_LE(first->steps, 3u);
     }
     for (const Engine::Id id : ids) engine.cancel(id);
@@ -133,7 +135,7 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
   }
 }
 
-// Requests without a length limit finish too, although short requests keep arriving.
+// Short requests keep arriving. Requests without a length limit must finish nevertheless.
 TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
@@ -147,7 +149,7 @@ TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
 INSTANTIATE_TEST_SUITE_P(All, Preemption, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "DecodeRunner" : "HostSteps"; });
 
-// Separate caches per sequence, for models that do not support paged keys.
+// Models that do not support paged keys use a separate cache per sequence.
 TEST(PreemptionOfSeparateCaches, Texts_MatchALargeCache) {
   ModelConfig config = small("none");
   config.positions = {};
