@@ -287,8 +287,8 @@ TEST(Refusals, Responses_AreOpenAiErrors) {
   EXPECT_EQ(code({{"prompt", {258}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"logit_bias", {{"258", 1}}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"stop_token_ids", {258}}}, 400), "invalid_value");
-  // The queue of the fake engine holds two sequences. One is running, so a request with two sequences does not fit. After
-  // this request has been refused, neither of its sequences may remain in the queue.
+  // The queue of the fake engine holds two sequences. One is running, so a request with two sequences does not fit.
+  // After this request has been refused, neither of its sequences may remain in the queue.
   auto running = server.client();
   running.send(testing_support::Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 900})"));
   EXPECT_TRUE(server.engine->wait_for_running(1));

@@ -259,7 +259,7 @@ TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
-// Models without paged keys use a separate cache per sequence. If there is no memory for another cache, a request
+// Models without paged keys use a separate cache per sequence. If the memory for another cache is missing, a request
 // waits, as it does for pages, and is not refused.
 TEST(Engine, ExhaustedSeparateCaches_RequestsWait) {
   ModelConfig config = small("none");

@@ -355,7 +355,7 @@ std::string statuses_of(const std::string& received, bool head) {
 void check(const std::vector<Conversation>& corpus) {
   TestServer server;
   for (const Conversation& exchange : corpus) {
-    for (const bool byte_by_byte : {false, true}) {  // the result must be the same if bytes arrive one by one
+    for (const bool byte_by_byte : {false, true}) {  // the result must be the same if bytes arrive separately
       if (byte_by_byte && exchange.bytes.size() > 400) continue;
       Client client = server.client();
       if (byte_by_byte) {
