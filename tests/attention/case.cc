@@ -65,7 +65,7 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
 // whether the weight is zero. "Near" means within liveness_band. Computed in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
-  if (keys.count() < 2) return false;  // a single key always has p = 1
+  if (keys.count() < 2) return false;  // a single key always has probability 1
   Forward<double> a;
   a.q = inputs.q.view();
   a.k = inputs.k.view();

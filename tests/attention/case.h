@@ -34,7 +34,7 @@ struct Shape {
 
 struct Inputs {
   Tensor q, k, v, d_out;
-  std::vector<double> distance_bias, tau, sink, alibi_slopes;  // values are exact in fp32
+  std::vector<double> distance_bias, tau, sink, alibi_slopes;  // all values can be represented exactly in fp32
 };
 
 struct Results {
@@ -58,7 +58,7 @@ double liveness_band(double largest_score);
 Results run_reference(const Shape& shape, const Inputs& inputs);
 // Runs the plain computation with `orders` random orders of the sums. The seeds start at `seed`.
 std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed, int orders, bool gradients);
-Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // on the device that device.h selects
+Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // runs on the device of device.h
 
 // The tolerance of the tests: the error of a kernel may be at most twice the error of the plain computation, plus one
 // rounding. Both errors are relative to the float64 reference. fp32 sums have no specified order, so a single result of

@@ -177,7 +177,7 @@ struct Plain {
   bool gradients;
   Results& r;
   std::mt19937_64 random;
-  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // fp32 sums
+  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // sums are computed in fp32
   std::vector<int64_t> order(int64_t begin, int64_t end) {
     std::vector<int64_t> n(end - begin);
     std::iota(n.begin(), n.end(), begin);

@@ -175,7 +175,7 @@ TEST(Properties, Ties_MatchReference) {
       expect_close("stats", reference.stats, found.stats, rounding);
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t row = 0; row < s.q_length; ++row) {
-          const double score = 8 * key;  // q . k = 64 key, divided by sqrt(64)
+          const double score = 8 * key;  // q . k = 64 * key is divided by sqrt(64)
           ASSERT_NEAR(found.score_stats[h * s.q_length + row], score, 1e-6 * std::abs(score));
           ASSERT_NEAR(found.score_stats[(s.heads + h) * s.q_length + row], std::log(row + 1), 1e-5);
         }

@@ -111,7 +111,7 @@ TEST(ReferenceValues, Elastic_MatchesHandComputedValues) {
   EXPECT_NEAR(r.out.data[0], 2, 1e-15);
   EXPECT_NEAR(r.lse[0], std::log(4.0), 1e-15);
   EXPECT_NEAR(r.stats[0], 0, 0);         // weight on the first key
-  EXPECT_NEAR(r.stats[1], 0.75, 1e-15);  // 1 - sum of weights
+  EXPECT_NEAR(r.stats[1], 0.75, 1e-15);  // 1 - (sum of the weights)
   EXPECT_EQ(r.stats[2], 1);              // number of nonzero weights
   EXPECT_EQ(r.score_stats[0], std::log(3.0));
   EXPECT_NEAR(r.score_stats[1], std::log(4.0) - 0.75 * std::log(3.0), 1e-15);

@@ -273,7 +273,7 @@ TEST(Regex, WhiteSpaceClass_FollowsUnicode) {
               testing::ElementsAre("a", "\xC2\xA0\xE3\x80\x80", "b"));
   EXPECT_THAT(pieces("a\xE1\xA0\x8E"
                      "b"),
-              testing::SizeIs(1));  // U+180E is not white space since Unicode 6.3
+              testing::SizeIs(1));  // since Unicode 6.3, U+180E is not white space
   EXPECT_THAT(pieces("a\xC2\x85"
                      "b"),
               testing::SizeIs(3));

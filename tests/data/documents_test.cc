@@ -211,7 +211,7 @@ TEST(Documents, LongTextInLine_IsDecodedInParts) {
     }
     EXPECT_THAT(read("{\"other\": " + dumped + ", \"text\": \"short\"}"), ElementsAre("short", "next"));
     EXPECT_THAT(read("{\"text\": [" + dumped + "]}"), ElementsAre("next"));
-    EXPECT_THAT(read("{\"text\": " + dumped), ElementsAre("next"));  // invalid
+    EXPECT_THAT(read("{\"text\": " + dumped), ElementsAre("next"));  // this line is not valid JSON and is skipped
     EXPECT_THAT(read("{\"text\": \"\t" + dumped.substr(1) + "}"), ElementsAre("next"));
   }
   const auto surrogate = read("{\"text\": \"" + std::string(17 << 20, 'x') + "\\ud83d\"}");

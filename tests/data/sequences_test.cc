@@ -197,7 +197,7 @@ TEST(Sequences, Sequences_CountTokensAndBytes) {
   EXPECT_EQ(with.tokenizer_fingerprint(), 5u);
   EXPECT_EQ(with.tokenizer_path(), folder / "c" / "tokenizer");
   EXPECT_EQ(Sequences(folder / "c", "train", {.length = 16, .bos_per_document = false}).tokens(), tokens);
-  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // a single shard
+  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // reads a single shard of the corpus
   EXPECT_LT(one.tokens(), with.tokens());
 }
 

@@ -87,7 +87,7 @@ TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
                              .file("special_tokens_map.json", {{"eos_token", "<|z|>"}})
                              .load();
   EXPECT_EQ(tokenizer->encode("hi <|x|> y<|z|>"), (Ids{'h', 'i', ' ', 257, 'y', 258}));
-  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // if the configuration has added_tokens_decoder, the map is ignored
+  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // special_tokens_map.json is ignored because of added_tokens_decoder
 }
 
 TEST(TokenTable, AddedTokensJson_AddsTokens) {
@@ -242,7 +242,7 @@ TEST(SlowFolder, VocabAndMerges_AreReadAsTheClassDefines) {
   EXPECT_EQ(gpt2->encode("e\u0301").size(), 3u);
   const auto qwen = load({{"tokenizer_class", "Qwen2Tokenizer"}});
   EXPECT_EQ(qwen->encode("123"), (Ids{'1', '2', '3'}));   // digits are split
-  EXPECT_EQ(qwen->encode("e\u0301"), qwen->encode("é"));  // NFC
+  EXPECT_EQ(qwen->encode("e\u0301"), qwen->encode("é"));  // the text is normalized to NFC
   EXPECT_EQ(qwen->encode("<|im_start|>"), Ids{400});
   vocab["<mask>"] = one + 1;
   EXPECT_EQ(load({{"tokenizer_class", "RobertaTokenizer"}})->encode("<mask>"), Ids{one + 1});

@@ -190,7 +190,7 @@ TEST(Windows, TrillionTokens_OpenFastWithLittleMemory) {
   RecordProperty("memory_kib", std::to_string(kib));
   fmt::print("opened {} shards in {:.2f} s, {} KiB of memory; {:.1f} us per window\n", kShards, opened, kib,
              1e6 * each);
-  EXPECT_LT(kib, kShards);  // less than 1 KiB per shard
+  EXPECT_LT(kib, kShards);  // opening needs less than 1 KiB per shard
 }
 
 }  // namespace

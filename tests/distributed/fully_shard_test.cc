@@ -117,7 +117,7 @@ struct Use {
   // between: weights, gradients and optimizer moments, measured between steps. peak: the maximum within a training
   // step.
   double between = 0, peak = INFINITY;
-  double forward = INFINITY;  // the maximum of a pass without gradients, minus the memory in use before
+  double forward = INFINITY;  // maximum in a pass without gradients, minus the memory in use before it
 };
 
 ModelConfig deep_model() {

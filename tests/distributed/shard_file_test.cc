@@ -135,7 +135,7 @@ TEST(Pieces, DamagedPiece_IsNamedAndOthersStayReadable) {
   fs::resize_file(file, whole.size() - 1);
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), Names({"optimizer-00003-of-00004.safetensors"}));
   std::string flipped = whole;
-  flipped.back() ^= 1;  // the last byte of the last shard: tensors of 2-byte elements are stored last
+  flipped.back() ^= 1;  // this byte is in the last shard of exp_avg.half, because 2-byte elements are stored last
   write_file_atomic(file, flipped);
   const ShardReader reader(scratch.path());
   EXPECT_THAT(error_of([&] { reader.read("exp_avg.half"); }),

@@ -108,7 +108,7 @@ TEST(RunTasks, BosEveryWindow_AppliesPageTarget) {
   const Task task = find_task("wikitext");
   const auto value = [&](const PromptOptions& prompt) {
     const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet(prompt))[0];
-    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // the log-likelihood of the page
+    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // returns the log-likelihood of the page
   };
   const TaskDocument row = read_rows(task, folder.path).at(0);
   const auto ids = tokenizer->encode(make_question(task, row, "").text);

@@ -142,7 +142,7 @@ TEST(Evaluate, TextLimit_ScoresTheFirstWindows) {
   for (int i = 0; i < 9; ++i) text += "The quick brown fox jumps over the lazy dog. ";
   HeldoutOptions options{.max_length = 16, .progress = false};
   const auto result = [&](const std::string& scored) { return evaluate_text(model, *tokenizer, scored, "x", options); };
-  const TaskResult beginning = result(text.substr(0, 48));  // three windows
+  const TaskResult beginning = result(text.substr(0, 48));  // this text has three windows
   options.limit = 3;
   const TaskResult limited = result(text);
   for (const char* key : {"windows", "tokens", "words", "bytes"}) EXPECT_EQ(limited.config[key], beginning.config[key]);
@@ -150,7 +150,7 @@ TEST(Evaluate, TextLimit_ScoresTheFirstWindows) {
   for (size_t i = 0; i < limited.metrics.size(); ++i)
     EXPECT_NEAR(limited.metrics[i].value, beginning.metrics[i].value, 1e-4 * beginning.metrics[i].value);
   options.limit = 0.5;
-  options.bos = true;  // BOS is the first token of the text, and has no bytes
+  options.bos = true;  // BOS becomes the first token of the text and counts as no bytes
   EXPECT_EQ(result(text.substr(0, 95)).config["bytes"], 47);
   options.limit = 1e9;
   EXPECT_EQ(result(text).config["bytes"], text.size());

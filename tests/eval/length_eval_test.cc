@@ -225,7 +225,7 @@ TEST(LengthVariant, RopeBase_ChangesOnlyPositions) {
   LanguageModel expected(other, 3);
   EXPECT_EQ(value("rope-base=500000"), score(expected, windows, {1, ""})[0].log_likelihood);
   EXPECT_NE(value("positions=yarn:4"), plain);
-  EXPECT_NE(value("cache=streaming:2+3"), plain);           // of eight tokens, the last ones attend to fewer keys
+  EXPECT_NE(value("cache=streaming:2+3"), plain);           // the last of the eight tokens attend to fewer keys
   EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);  // no key is evicted
   fs::remove_all(folder);
 }

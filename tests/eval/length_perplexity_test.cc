@@ -15,7 +15,7 @@ namespace lazy::eval::length {
 
 TokenizedText numbered(const std::vector<int>& sizes) {
   TokenizedText text;
-  int32_t id = 3;  // 0 is BOS
+  int32_t id = 3;  // ids start at 3, because 0 is BOS
   for (const int size : sizes) {
     text.documents.emplace_back();
     for (int i = 0; i < size; ++i) text.documents.back().push_back(id++);

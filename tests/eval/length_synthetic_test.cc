@@ -103,7 +103,7 @@ TEST(LengthRecall, Sequence_ContainsPairsOnceAtDepth) {
   const auto tokenizer = load_tokenizer("bytes");
   const auto vocabulary = recall_vocabulary(*tokenizer, 8);
   EXPECT_EQ(std::count_if(vocabulary.begin(), vocabulary.end(), [](int32_t id) { return id > 255; }),
-            0);  // contains neither BOS nor EOS
+            0);  // the vocabulary contains neither BOS nor EOS
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(256)}) {
     for (const double depth : {0.0, 0.4, 1.0}) {
       for (const int64_t length : {32, 100}) {

@@ -79,9 +79,9 @@ std::vector<Request> questions() {
     const auto context = random_ids(random, length);
     // one context with several choices of different lengths
     for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});
-    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});  // answers of one token
+    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});  // two answers of one token each
     const auto ending = random_ids(random, 6);
-    for (int n = 0; n < 2; ++n) {  // different contexts with the same ending
+    for (int n = 0; n < 2; ++n) {  // two different contexts with the same ending
       auto other = context;
       const auto more = random_ids(random, 2 + n);
       other.insert(other.end(), more.begin(), more.end());
@@ -89,7 +89,7 @@ std::vector<Request> questions() {
     }
     out.push_back({random_ids(random, 9), random_ids(random, 4)});  // a request that shares nothing with another
   }
-  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // exceeds the length of the model
+  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // this context exceeds the model's length
   out.push_back({out.back().context, random_ids(random, 2)});
   out.push_back(out.back());  // a duplicate request
   return out;

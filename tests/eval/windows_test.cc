@@ -20,7 +20,7 @@ Ids range(int32_t begin, int32_t end) {
 }
 
 TEST(RollingWindows, Windows_MatchHandComputedValues) {
-  const Ids tokens = range(1, 11);  // tokens 1 to 10, prefix 0
+  const Ids tokens = range(1, 11);  // the tokens are 1 to 10, and the prefix is 0
   // Windows of 4 tokens with a context of one token. The first two windows predict 4 tokens each. The last window
   // predicts the 2 remaining tokens; its input is extended to the left, so that it also has 4 tokens.
   const std::vector<Window> expected = {
@@ -59,7 +59,7 @@ TEST(RollingWindows, Windows_PredictEveryTokenOnceFromPrecedingTokens) {
 }
 
 TEST(RollingWindows, BosEveryWindow_StartsEachWindowWithBos) {
-  const Ids tokens = range(1, 11);  // tokens 1 to 10, BOS 0
+  const Ids tokens = range(1, 11);  // the tokens are 1 to 10, and BOS is 0
   const std::vector<Window> expected = {
       {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{0, 5, 6, 7}, {5, 6, 7, 8}}, {{0, 7, 8, 9}, {9, 10}}};
   EXPECT_EQ(rolling_windows_with_bos(tokens, 0, 4), expected);

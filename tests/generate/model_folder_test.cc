@@ -47,7 +47,7 @@ TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
     return error_of([&] { check_embedding_rows(bytes->encode(text), config, *bytes, "generate"); });
   };
   EXPECT_EQ(use("Abc"), "");
-  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // but a text must not contain a token without a row
+  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // a text must not contain a token without a row
 }
 
 TEST(TextStream, Push_ReturnsWholeCharacters) {

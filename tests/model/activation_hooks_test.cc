@@ -197,7 +197,7 @@ TEST(ActivationHooks, Gradients_FlowThroughReplacement) {
     const auto value = [&](const at::Tensor& scale) {
       ActivationHooks probes;
       probes.replace(place, [&](const std::string&, const at::Tensor& t) {
-        const at::Tensor hidden = t.isneginf();  // masked pairs keep their score of -inf and have no gradient
+        const at::Tensor hidden = t.isneginf();  // masked pairs of tokens keep the score -inf and have no gradient
         return at::where(hidden, t.detach(), t.masked_fill(hidden, 0) * scale);
       });
       ForwardOptions options;

@@ -62,7 +62,7 @@ TEST(Gpt2, InitialWeights_MatchPublication) {
     const bool branch =
         name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
     if (p.dim() == 2) {
-      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: init_std / sqrt(4)
+      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // std of branches with 2 layers: init_std / sqrt(4)
     } else {
       EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
     }

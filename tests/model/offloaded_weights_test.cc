@@ -174,7 +174,7 @@ TEST(OffloadedWeightsAlone, PeakMemory_IsBoundedByLayer) {
                      .attention = {.num_heads = 8, .num_kv_heads = 8, .head_dim = 64},
                      .mlp = {.intermediate_size = 2048}};
   LanguageModel(config, 3).save(folder.path());
-  const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // bytes of fp32 weights
+  const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // size of the fp32 weights in bytes
   const auto grown = [&](const auto& run) {
     std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak memory (VmHWM)
     const double before = memory_of("VmRSS");

@@ -74,7 +74,7 @@ class ReferenceDecoder {
     return round(x / at::sqrt((x * x).mean(-1, true) + c_.norm.eps) * w_.at(name));
   }
 
-  at::Tensor heads(const at::Tensor& x, int64_t n) const {  // (batch, heads, length, head_dim)
+  at::Tensor heads(const at::Tensor& x, int64_t n) const {  // returns (batch, heads, length, head_dim)
     return x.view({x.size(0), x.size(1), n, c_.attention.head_dim}).transpose(1, 2);
   }
 
@@ -163,7 +163,7 @@ class ReferenceDecoder {
                                                                         -static_cast<double>(c_.hidden_size));
     const at::Tensor encodings = at::cat({angles.sin(), angles.cos()}, 1).to(q.scalar_type());
     const at::Tensor r = heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0),
-                               c_.attention.num_heads);  // (1, heads, n, head_dim)
+                               c_.attention.num_heads);  // r has shape (1, heads, n, head_dim)
     const at::Tensor by_distance = at::matmul(q + w_.at(prefix + "r_r_bias").unsqueeze(1), r.transpose(2, 3));
     return by_distance.gather(3, distance.clamp_min(0).expand({q.size(0), c_.attention.num_heads, n, n}));
   }

@@ -52,7 +52,7 @@ Tensors random_case(const RelativeCase& c) {
   const int64_t reach = relative_reach(c.first + c.keys, c.segments, c.window);
   Tensors t = {normal({2, c.queries, c.heads, c.dim}), normal({2, c.keys, c.kv_heads, c.dim}),
                normal({2, c.keys, c.kv_heads, c.dim})};
-  t.push_back(t[kK].clone());  // the same values as kK, with a separate gradient
+  t.push_back(t[kK].clone());  // equal to kK, but with a separate gradient
   t.push_back(t[kV].clone());
   t.push_back(normal({reach, c.heads, c.dim}));
   t.push_back(normal({c.heads, c.dim}));
@@ -92,7 +92,7 @@ at::Tensor definition(const RelativeCase& c, const Tensors& t) {
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t g = h / (c.heads / c.kv_heads);
       for (int64_t row = 0; row < c.queries; ++row) {
-        const int64_t i = c.first + c.keys - c.queries + row;  // position in the text
+        const int64_t i = c.first + c.keys - c.queries + row;  // position of the query in the text
         std::vector<std::pair<int64_t, double>> scores;
         for (int64_t j = c.first; j <= i; ++j) {
           const int64_t segment = c.segments.length > 0 ? i / c.segments.length * c.segments.length : 0;
@@ -228,7 +228,7 @@ TEST(TransformerXl, Gradient_DoesNotReachEarlierSegment) {
   LanguageModel model(relative_model(8, 8), 3);
   const at::Tensor ids = text(1, 16);
   at::Tensor labels = at::full({1, 16}, -100, at::kLong);
-  labels.slice(1, 9).copy_(ids.slice(1, 8, 15));  // labels only in the second segment
+  labels.slice(1, 9).copy_(ids.slice(1, 8, 15));  // only the second segment has labels
   model.loss(ids, labels).backward();
   const at::Tensor gradient = model.parameters().front().second.grad();
   for (int64_t t = 0; t < 8; ++t) {

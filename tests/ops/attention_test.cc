@@ -271,7 +271,7 @@ TEST(AttentionOperator, TinyElasticWeights_AreNotFlushedInFloat16) {
   const at::Tensor v = (1000 + 500 * at::randn({1, kKeys, 1, 8})).to(at::kHalf);
   AttentionOptions options;
   options.return_stats = true;
-  for (const double tau : {0.0, -0.98, -0.9998}) {  // the weights are (1 + tau) / 20000
+  for (const double tau : {0.0, -0.98, -0.9998}) {  // each weight is (1 + tau) / 20000
     const auto computed = [&](at::ScalarType type) {
       const at::Tensor values = here(v).to(type).set_requires_grad(true);
       const auto parameter = type == at::kDouble ? at::kDouble : at::kFloat;

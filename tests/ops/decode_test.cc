@@ -29,7 +29,7 @@ TEST_F(DecodeOperator, Decode_MatchesAttention) {
   options.return_score_stats = true;
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     options.softcap = type == at::kHalf ? 0 : 1.5;
-    if (type == at::kDouble && q.is_cuda()) continue;  // float64 is supported only on the CPU
+    if (type == at::kDouble && q.is_cuda()) continue;  // only the CPU supports float64
     const auto parameters = type == at::kDouble ? at::kDouble : at::kFloat;
     const auto t = [&](const at::Tensor& x) { return x.to(type); };
     const auto [out, lse, stats] = decode(t(q), t(k), t(v), lengths, bias.to(parameters), tau.to(parameters), options);

@@ -168,7 +168,7 @@ std::vector<int32_t> random_cumulative(Draw& draw, int64_t tokens, size_t docume
 // A call of one of the operators, with every argument that a caller can set incorrectly.
 struct Call {
   enum Kind { forward, autograd, backward, decode } kind = forward;
-  std::map<std::string, at::Tensor> t;  // tensors by name; an absent name means None
+  std::map<std::string, at::Tensor> t;  // tensors by argument name; an absent name means None
   AttentionOptions o;
   std::string text;
 
@@ -211,7 +211,7 @@ std::map<std::string, at::Tensor> run(const Call& c) {
     const AttentionOptions all = leaf.options();
     std::tie(r["out"], r["lse"], r["stats"]) = attention(leaf.tensor("q"), leaf.tensor("k"), leaf.tensor("v"),
                                                          leaf.tensor("distance_bias"), leaf.tensor("tau"), all);
-    at::Tensor d_out = x("d_out");  // PyTorch checks d_out itself
+    at::Tensor d_out = x("d_out");  // replaced if its shape or type is wrong, because PyTorch checks it
     if (d_out.sizes() != r["out"].sizes() || d_out.options().type_equal(r["out"].options()) == false)
       d_out = at::ones_like(r["out"]);
     const auto gradients = torch::autograd::grad({r["out"]}, leaves, {d_out});
@@ -278,7 +278,7 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
   if (draw.chance(3)) c.o.scale = scale;
   if (draw.chance(4) && s.dtype != DType::f16) {
-    gradient_scale = 0.5;  // q is halved, so d_q is doubled
+    gradient_scale = 0.5;  // d_q is doubled, because q is halved
     q = q * 0.5;
     c.o.scale = 2 * scale;
   }
@@ -348,7 +348,7 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
     c.t[name] = restrided(cache, draw);
   }
   if (paged) {
-    for (int64_t b = 0; b < batch; ++b) {  // entries after the length may have any value
+    for (int64_t b = 0; b < batch; ++b) {  // page indices after the length may have any value
       for (int64_t n = (lengths[static_cast<size_t>(b)] + page - 1) / page; n < pages; ++n)
         table[static_cast<size_t>(b * pages + n)] = draw.of<int64_t>({-1, 1 << 30, 0});
     }
@@ -382,7 +382,7 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   const auto rows = [&](const char* name, int64_t parts) -> std::vector<double> {
     at::Tensor t = get(name);
     if (!t.defined() || t.numel() == 0) return {};
-    if (decode_rows > 0) {  // (batch, heads, rows) to (heads, tokens)
+    if (decode_rows > 0) {  // converts (batch, heads, rows) to (heads, tokens)
       t = t.view({parts, -1, s.heads, decode_rows}).transpose(1, 2);
     }
     return values(t);
@@ -456,7 +456,7 @@ std::string make_mistake(Call& c, Draw& draw) {
     case 9:
       c.o.sigmoid_bias = draw.of({0.0, double{NAN}, double{INFINITY}, -1e30, -2.0});
       return "with sigmoid_bias";
-    case 10: {  // integers out of range
+    case 10: {  // sets one integer of a tensor to a value that may be out of range
       for (const auto& key : {"cu_seqlens_q", "cu_seqlens_k", "cache_lengths", "block_table", "visible_count"}) {
         if (!c.t.contains(key) || c.t[key].numel() == 0 || c.t[key].is_floating_point()) continue;
         at::Tensor changed = c.t[key].to(at::kLong, false, true).contiguous();

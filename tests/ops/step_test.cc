@@ -290,7 +290,7 @@ TEST(PinnedCopy, Copy_TransfersAllWordsInBothDirections) {
     const at::Tensor back = at::zeros({words}, sent.options().pinned_memory(pinned));
     pinned_copy(there, sent);
     pinned_copy(back, there);
-    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // synchronizes with both copies
+    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // reading the values waits for both copies
     EXPECT_TRUE(at::equal(back, from)) << words;
   }
   const at::Tensor one = at::zeros({2}, at::kLong);

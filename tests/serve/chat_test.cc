@@ -158,7 +158,7 @@ TEST(Chat, TemplateVariables_MatchTransformers) {
   body["messages"].push_back(
       {{"role", "tool"}, {"tool_call_id", "c"}, {"content", {{{"type", "text"}, {"text", "4"}}}}});
   EXPECT_EQ(prompt_of("{{ messages[1].tool_calls[0].function.name }}{{ messages[2].content }}", body), 2);
-  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // prints "True"
+  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // the template prints "True"
 }
 
 TEST(Chat, ToolsAndReservedNames_AreRefused) {

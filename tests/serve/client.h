@@ -22,7 +22,7 @@
 namespace lazy::serve::testing_support {
 
 struct Reply {
-  int status = 0;  // 0: the connection ended without a response
+  int status = 0;  // status 0: the connection ended without a response
   std::map<std::string, std::string> headers;
   std::string body;
   nlohmann::ordered_json json() const { return nlohmann::ordered_json::parse(body, nullptr, false); }

@@ -213,7 +213,7 @@ TEST(DecodeRunner, LogProbabilities_MatchTheModel) {
       const auto& [id, logprob] = scored[n].likely[static_cast<size_t>(k)];
       EXPECT_EQ(id, indices[k].item<int64_t>());
       EXPECT_NEAR(logprob, values[k].item<double>(), 1e-4);
-      EXPECT_TRUE(id != scored[n].id || logprob == scored[n].logprob);  // bitwise equal
+      EXPECT_TRUE(id != scored[n].id || logprob == scored[n].logprob);  // values of one token must be bitwise equal
     }
   }
 }

@@ -70,7 +70,7 @@ ModelConfig recurrent(MixerType mixer) {
   c.attention.num_kv_heads = c.attention.num_heads;
   c.init_std = 0.15;
   mixer_kind(c).infer_sizes(c);
-  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // attention layers and recurrent layers
+  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // has both attention layers and recurrent layers
   return c;
 }
 
@@ -285,7 +285,7 @@ TEST(Engine, CancelledRequest_FreesItsPages) {
   auto waits = std::make_shared<Collector>();
   EXPECT_TRUE(text->wait_for_tokens(3));
   engine.cancel(submission.id);
-  engine.cancel(987654);  // an unknown id
+  engine.cancel(987654);  // canceling an unknown id has no effect
   EXPECT_EQ(text->wait().reason, FinishReason::cancelled);
   submit(engine, request(prompt(10, 2), 3, {}))->wait();
   engine.drain();
@@ -344,7 +344,7 @@ TEST(Engine, Jobs_RunBetweenSteps) {
   EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::queue_full);
   engine.cancel(second.id);
   go_on.set_value();
-  engine.drain();  // also waits for jobs
+  engine.drain();  // drain() also waits for jobs
   EXPECT_EQ(order, (std::vector<std::pair<int, bool>>{{2, false}, {1, true}}));
   EXPECT_EQ(add(4).refusal, Engine::Refusal::stopping);
   EXPECT_EQ(engine.metrics().waiting, 0);
@@ -364,7 +364,7 @@ TEST(Engine, Shutdown_CancelsWaitingJobs) {
     begun.get_future().wait();
     engine.run_between_steps([&](bool run) { runs.push_back(run); });
     later = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is shutting down
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by now, the engine is shutting down
       go_on.set_value();
     });
   }

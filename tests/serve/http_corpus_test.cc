@@ -130,8 +130,8 @@ std::vector<Conversation> framing() {
   out.push_back({post(sized(kJson), kJson) + kNext, "200 200"});
   // The body is not JSON, and must not be read as a request.
   out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});
-  out.push_back({post("Content-Length: 100\r\n", kJson), ""});  // incomplete body
-  out.push_back({post("", "") + kNext, "400 200"});             // no body
+  out.push_back({post("Content-Length: 100\r\n", kJson), ""});  // the body is incomplete
+  out.push_back({post("", "") + kNext, "400 200"});             // the request has no body
   out.push_back({get("/version", "Host: x\r\n" + sized(kNext)) + kNext + kNext, "200 200"});
   out.push_back({get("/version", "Host: x\r\nTransfer-Encoding: chunked\r\n") + chunked_json() + kNext, "200 200"});
   return out;
@@ -200,10 +200,10 @@ std::vector<Conversation> targets() {
   for (const std::string target : {"http://x/version", "http://x:80/version", "HTTP://x/version", "https://x/version",
                                    "http://other/version", "http://[::1]/version", "http://x/version?a=b", "/version?",
                                    "/version?a", "/version?a=b&c", "/%76ersion", "/vers%69on", "/%56ersion"}) {
-    const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 encodes V
+    const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 is V, and paths are case-sensitive
     out.push_back({get(target) + kNext, status + " 200"});
   }
-  out.push_back({get("http://x") + kNext, "200 200"});  // the web page
+  out.push_back({get("http://x") + kNext, "200 200"});  // an empty path is the path of the web page
   out.push_back({get("http://x?a=b") + kNext, "200 200"});
   for (const std::string target :
        {"version", "*", "x:80", "http:///version", "http://a b/version", "http://a@b/version", "/ver#sion", "/version#",

@@ -97,7 +97,7 @@ TEST(AccessLog, ClientDisconnect_IsLoggedAs499) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
-  options.step = std::chrono::seconds(1);  // 16 tokens take longer than the test
+  options.step = std::chrono::seconds(1);  // the default of 16 tokens takes longer than the test
   TestServer server(options, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
   {
     Client client = server.client();

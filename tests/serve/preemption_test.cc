@@ -16,7 +16,7 @@ namespace {
 
 using namespace engine_texts;
 
-constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads, head size 8, 4 bytes
+constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads of size 8, fp32
 
 // The parameter selects whether sampling runs on the device, in decode steps that are queued ahead.
 class Preemption : public ::testing::TestWithParam<bool> {
@@ -51,7 +51,7 @@ TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
     for (const GenerationRequest& one : requests) expected.push_back(submit(engine, one)->wait().ids());
     EXPECT_EQ(engine.metrics().preemptions, 0);
   }
-  Engine engine(model, options(24));  // less than the 9 x 9 pages that all requests need
+  Engine engine(model, options(24));  // all requests together need 9 x 9 pages
   std::vector<std::shared_ptr<Collector>> texts;
   for (const GenerationRequest& one : requests) texts.push_back(submit(engine, one));
   int64_t prompts = 0;
@@ -115,7 +115,7 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
     for (int round = 0; round < 5; ++round) {
       std::promise<void> between;
       auto first = std::shared_ptr<FirstToken>();
-      engine.run_between_steps([&](bool) {  // no text advances during this call
+      engine.run_between_steps([&](bool) {  // while this function runs, no text gets a token
         first = std::make_shared<FirstToken>(chats);
         engine.submit(chat(1000 + static_cast<uint64_t>(round), 1), first);
         between.set_value();
@@ -156,7 +156,7 @@ TEST(PreemptionOfSeparateCaches, Texts_MatchALargeCache) {
   config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
   LanguageModel model(config, 3);
   EngineOptions options = kSmall;
-  options.cache_bytes = int64_t{3} * 3 * 256 * (3 * 2 * 2 * 8 * 4);  // three sequences of 256 tokens
+  options.cache_bytes = int64_t{3} * 3 * 256 * (3 * 2 * 2 * 8 * 4);  // memory for three sequences of 256 tokens
   std::vector<std::shared_ptr<Collector>> texts;
   Engine engine(model, options), large(model, kSmall);
   EXPECT_EQ(engine.max_request_tokens(), 3 * 256);

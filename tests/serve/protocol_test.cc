@@ -63,7 +63,7 @@ TEST(Logprobs, InfiniteValues_AreFiniteJson) {
 
 TEST(Logprobs, Offsets_OmitTheFirstSpaceOfPieces) {
   const FewTexts tokenizer;
-  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd" and "even"
+  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even"; its pieces are " odd" and "even"
   for (const int64_t id : {8, 1, 2, 9}) arrays.add({.id = id, .logprob = -1, .likely = {}}, id != 9);
   const Json json = arrays.take();
   EXPECT_EQ(json["text_offset"], Json({0, 0, 3, 7}));

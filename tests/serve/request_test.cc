@@ -22,7 +22,7 @@ struct Case {
   const char* field;  // field that the error must name as `param`
   const char* value;  // invalid JSON value of this field
   const char* code;
-  std::vector<std::string> names;  // further words that the message must contain
+  std::vector<std::string> names;  // other words that the message must contain
 };
 
 template <typename Parse>

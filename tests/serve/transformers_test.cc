@@ -145,7 +145,7 @@ def record(where, ids):
 int64_t expect_texts(const std::filesystem::path& folder) {
   LanguageModel model = LanguageModel::load(folder);
   const auto theirs = read_safetensors(folder / "out.safetensors");
-  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // (prompt, text)
+  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // pairs of prompt and text
   for (const auto& [name, text] : theirs) {
     if (!name.ends_with(".text")) continue;
     const int64_t row = name[0] - '0', count = std::stoll(name.substr(2));

@@ -44,7 +44,7 @@ TEST(Samples, Samples_AreSpreadEvenlyWithoutOverlap) {
   const auto with_bos = spread_samples(ids, 10, 2, 1000);
   EXPECT_EQ(with_bos[0].front(), 1000);
   EXPECT_EQ(with_bos[0].size(), 10u);
-  EXPECT_EQ(with_bos[1][1], 45);  // the text has 11 blocks of 9 ids; this is the 6th
+  EXPECT_EQ(with_bos[1][1], 45);  // the text has 11 blocks of 9 ids; this is the sixth block
   EXPECT_TRUE(spread_samples(ids, 104, 5, std::nullopt).empty());
 }
 
@@ -69,7 +69,7 @@ TEST(Analysis, Analysis_WritesJsonThatTheReportReads) {
   EXPECT_EQ(report.length, 48);
   EXPECT_EQ(report.density, result.measures.density);
   EXPECT_EQ(report.overall.sink_1, mean(result.sink_1));
-  ASSERT_EQ(report.maps.size(), 3u);  // one head of each layer
+  ASSERT_EQ(report.maps.size(), 3u);  // the report has the map of one head per layer
   EXPECT_EQ(report.maps[0].tokens.size(), 24u);
   EXPECT_EQ(report.maps[0].tokens[0], "T");
   EXPECT_EQ(report.maps[2].layer, 2);

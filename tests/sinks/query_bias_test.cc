@@ -47,7 +47,7 @@ TEST(QueryBias, Delta_EqualsGammaTimesInput) {
       const at::Tensor x = with.at.at(place + "input");
       const AttentionProjections p = model.projections(layer);
       const at::Tensor q = at::matmul(x, p.q.to(at::kDouble).t()), k = at::matmul(x, p.k.to(at::kDouble).t());
-      const at::Tensor delta = delta_by_head(model, layer, x);  // (batch, length, heads)
+      const at::Tensor delta = delta_by_head(model, layer, x);  // shape (batch, length, heads)
       for (int64_t head = 0; head < 4; ++head) {
         const auto of = [&](const at::Tensor& t) { return t.to(at::kDouble).slice(-1, 6 * head, 6 * head + 6); };
         const at::Tensor bq = of(p.q_bias), bk = of(p.k_bias), Q = of(q), K = of(k);

@@ -123,7 +123,7 @@ TEST(Threads, Sequences_AreReadByManyThreads) {
   write_text(folder);
   prepare(folder, "corpus", "bytes", 2);
   const Sequences sequences(folder / "corpus", "train", {.length = 64});
-  const int64_t count = 3 * sequences.size();  // the order changes with each epoch
+  const int64_t count = 3 * sequences.size();  // three epochs, each in a different order
   std::vector<std::vector<int64_t>> expected(static_cast<size_t>(count), std::vector<int64_t>(64));
   for (int64_t n = 0; n < count; ++n) sequences.read(n, expected[static_cast<size_t>(n)].data());
   std::atomic<int> wrong = 0;

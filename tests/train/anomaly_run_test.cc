@@ -340,7 +340,7 @@ cp -r run/log.jsonl run/model run/tensorboard . 2> /dev/null || true
     ASSERT_FALSE(log.empty());
     EXPECT_EQ(log.back(), '\n');
     int64_t steps = 0;
-    for (const auto& line : split(log, '\n')) {  // every line is complete
+    for (const auto& line : split(log, '\n')) {  // no line may be incomplete
       if (line.empty()) continue;
       EXPECT_EQ(Json::parse(line)["step"], ++steps);
     }
@@ -379,7 +379,7 @@ TEST(Faults, SignalDuringCheckpointWrite_KeepsCheckpointsValid) {
     }
     const auto log = log_without_times(scratch / "run");
     CheckpointStore store(scratch / "run/checkpoints", 0);
-    EXPECT_EQ(store.steps().back(), log.back()["step"]);  // the last step has been saved
+    EXPECT_EQ(store.steps().back(), log.back()["step"]);  // the last logged step must have been saved
     EXPECT_EQ(store.newest_valid()->state.step, log.back()["step"]);
     for (const auto& entry : fs::directory_iterator(scratch / "run/checkpoints")) {
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();

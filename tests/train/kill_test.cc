@@ -80,7 +80,7 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
     ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
                            {"model.safetensors", "optimizer.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
-    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file remains
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file may remain
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
           << entry.path();
     }
@@ -151,7 +151,7 @@ TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
                            {"model.safetensors", "optimizer-00001-of-00002.safetensors",
                             "optimizer-00002-of-00002.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
-    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file remains
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file may remain
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
           << entry.path();
     }

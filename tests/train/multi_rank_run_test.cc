@@ -76,7 +76,7 @@ TEST_P(Curve, LossCurve_MatchesSingleProcess) {
   const auto ended = run_ranks(count, arguments(scratch, sharding), scratch.path());
   expect_success(ended);
   EXPECT_THAT(split(ended[0].errors, '\n'), Contains(Names({count, std::string(sharding)})));
-  for (int rank = 1; rank < count; ++rank) {  // only rank 0 writes output
+  for (int rank = 1; rank < count; ++rank) {  // only rank 0 may write output
     EXPECT_EQ(ended[static_cast<size_t>(rank)].output, "");
     EXPECT_EQ(ended[static_cast<size_t>(rank)].errors, "");
   }
@@ -184,7 +184,7 @@ TEST(Distributed, Resume_WithDifferentSharding) {
   const std::tuple<int, const char*, int> stages[] = {{2, "full_shard", 6},  {4, "zero2", 12},
                                                       {4, "full_shard", 18}, {1, "full_shard", 24},
                                                       {2, "replicate", 30},  {2, "full_shard", 0}};
-  nlohmann::ordered_json settings;  // settings of the first stage
+  nlohmann::ordered_json settings;  // settings of the first stage of the run
   for (const auto& [count, sharding, until] : stages) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", count, sharding));
     auto command = arguments(scratch, sharding);
@@ -251,7 +251,7 @@ TEST(RankFaults, FullDiskOfOneRank_KeepsPreviousCheckpoint) {
                 Contains(Names({20, "optimizer-00002-of-00002.safetensors", std::string(std::strerror(EFBIG))})));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "run/checkpoints"), fs::directory_iterator()), 1);
-  expect_success(run_ranks(2, command, scratch.path()));  // without the limit the run continues
+  expect_success(run_ranks(2, command, scratch.path()));  // without the file size limit, the run continues
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 

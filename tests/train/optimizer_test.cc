@@ -63,7 +63,7 @@ TEST(AdamW, Update_MatchesReferenceImplementation) {
   AdamW optimizer(p, options, [&](const std::string& name) { return name == p[0].first; });
   std::vector<Reference> references{Reference(p[0].second), Reference(p[1].second)};
   for (int t = 1; t <= 20; ++t) {
-    const double scale = t % 2 ? 1e-3 : 10;  // odd steps are not clipped, even steps are
+    const double scale = t % 2 ? 1e-3 : 10;  // gradients are clipped in even steps only
     set_gradients(p, 100 * t, scale);
     double square = 0;
     for (const auto& [name, tensor] : p) square += tensor.grad().to(at::kDouble).square().sum().item<double>();
@@ -96,7 +96,7 @@ TEST(AdamW, MissingGradient_CountsAsZeroAndFrozenParametersAreSkipped) {
   set_gradients({p[0]}, 1, 1);
   optimizer.step(0.1, optimizer.gradient_norm(), 0);
   EXPECT_TRUE(at::equal(p[2].second, frozen));
-  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // no gradient and no weight decay: unchanged
+  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // without gradient and weight decay, it is unchanged
   EXPECT_EQ(optimizer.state().size(), 1u + 2 * 2);
 }
 

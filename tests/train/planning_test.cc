@@ -274,7 +274,7 @@ TEST(Plan, ManyGpus_UseBatchSizeThatDivides) {
   EXPECT_EQ(plan["batch_size"], 2);  // with a larger batch size, one step of 64 GPUs would exceed the paper's batch
   EXPECT_EQ(plan["gradient_accumulation_steps"], 1);
   EXPECT_THAT(split(plan_text(plan), '\n'), Contains(Names({"training.batch_size", 2, 64, 8})));
-  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training rejects this instead of choosing a batch size
+  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training reports an error instead of choosing a batch size
   const Json one = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 4, .gpu_memory_gib = 139});
   EXPECT_EQ(one["batch_size"], 8);
   EXPECT_THAT(plan_text(one), Not(Names({"training.batch_size"})));

@@ -214,12 +214,12 @@ TEST(Faults, FullDisk_KeepsPreviousCheckpoint) {
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(last_line(ended.errors), Names({20, std::string(std::strerror(EFBIG))}));
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()),
-              1);  // no incomplete folder remains
+              1);  // no incomplete folder may remain
     CheckpointStore store(checkpoints, 0);
     ASSERT_TRUE(store.newest_valid().has_value());
     EXPECT_EQ(store.newest_valid()->state.step, 10);
   }
-  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // without the limit the run continues
+  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // without the file size limit, the run continues
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
 }
 

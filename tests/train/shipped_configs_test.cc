@@ -45,7 +45,7 @@ std::map<std::string, TrainConfig> shipped() {
   std::map<std::string, TrainConfig> out;
   const fs::path& root = kRoot;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.path().parent_path().filename() == "repro") continue;  // recipes of `lazy repro`
+    if (entry.path().parent_path().filename() == "repro") continue;  // these files are recipes of `lazy repro`
     // This file lists training runs and the claims that they must support. tests/repro tests it.
     if (entry.path().filename() == "evidence.toml" || entry.path().filename() == "evidence-claims.toml") continue;
     if (entry.path().extension() != ".toml") continue;
@@ -94,7 +94,7 @@ TEST(ShippedConfigs, ParameterCounts_MatchSpecification) {
       if (m.attention.distance_bias_window == 0) {
         EXPECT_EQ(millions(m), "728.7 / 777.9");
       } else {
-        EXPECT_EQ(millions(m), "728.9 / 778.1");  // includes 24 x 16 heads x 512 biases
+        EXPECT_EQ(millions(m), "728.9 / 778.1");  // the counts include 24 x 16 heads x 512 distance biases
       }
       EXPECT_EQ(m.attention.head_dim, 96);
       EXPECT_EQ(m.intermediate(), 4096);

@@ -140,7 +140,7 @@ TEST(Sizing, ImpossibleRequest_IsAnError) {
 }
 
 TEST(Sizing, VocabularyAndDocumentSize_FitTheText) {
-  EXPECT_EQ(tokenizer_pieces(100'000), 0);  // too little text to train a tokenizer: 0 selects the `bytes` tokenizer
+  EXPECT_EQ(tokenizer_pieces(100'000), 0);  // 0: the text is too small to train a tokenizer, so `bytes` is used
   EXPECT_EQ(tokenizer_pieces(1'100'000), 2048);
   EXPECT_EQ(tokenizer_pieces(2'000'000), 4096);
   EXPECT_EQ(tokenizer_pieces(int64_t{1} << 40), 32768);

@@ -117,7 +117,7 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   ::dup2(output, STDOUT_FILENO);
   ::dup2(errors, STDERR_FILENO);
   if (max_file_bytes > 0) {
-    std::signal(SIGXFSZ, SIG_IGN);  // the write fails instead of raising a signal
+    std::signal(SIGXFSZ, SIG_IGN);  // beyond the limit, a write fails instead of raising a signal
     const rlimit limit{static_cast<rlim_t>(max_file_bytes), static_cast<rlim_t>(max_file_bytes)};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }

@@ -58,8 +58,8 @@ TEST(Trainer, Gpt2_TrainsAndSavesAsGpt2) {
 
 TEST(Trainer, Training_ReducesLoss) {
   const auto curve = train_losses("transformer", {});
-  EXPECT_GT(curve.front(), std::log(200));  // a uniform guess over 259 ids
-  EXPECT_LT(curve.back(), std::log(27));    // the text contains only letters and spaces
+  EXPECT_GT(curve.front(), std::log(200));  // at first, the loss is near a uniform guess over 259 ids
+  EXPECT_LT(curve.back(), std::log(27));    // better than a uniform guess over 26 letters and the space
 }
 
 TEST(Trainer, Minutes_ShortenRunAndSchedule) {
@@ -81,7 +81,7 @@ TEST(Trainer, Minutes_ShortenRunAndSchedule) {
   EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
   EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
-  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run is already finished
+  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run had finished before
 }
 
 TEST(Trainer, SufficientMinutes_ChangeNothing) {

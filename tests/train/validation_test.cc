@@ -86,7 +86,7 @@ TEST(Validation, Softmax_ReleasesNoMass) {
   EXPECT_EQ(s.at("attention/alive_fraction"), 1);
   EXPECT_NEAR(s.at("attention/sink_ratio") + s.at("attention/density"), 1,
               kLength * std::numeric_limits<float>::epsilon());
-  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone contributes 1 / kLength
+  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row, with one key, contributes 1 / kLength
   EXPECT_EQ(s.count("attention/tau_mean"), 0u);
 }
 
@@ -101,7 +101,7 @@ TEST(Validation, Elastic_ReleasesMass) {
 }
 
 TEST(Throughput, Flops_CountUsefulArithmetic) {
-  ModelConfig config;  // 24 layers of width 1024, 16 heads of 64, vocabulary 32000
+  ModelConfig config;  // the defaults: 24 layers of width 1024, 16 heads of 64, vocabulary 32000
   const auto count = count_parameters(config);
   const double weights = 6.0 * static_cast<double>(count.untied - count.embedding);
   // Query t of a sequence of length T attends to t keys, which is (T + 1) / 2 on average. Each key costs 2 x 2
@@ -109,7 +109,7 @@ TEST(Throughput, Flops_CountUsefulArithmetic) {
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024 * 4097 / 2);
   config.tie_embeddings = true;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096),
-                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the output head is used whether it is tied or not
+                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the same: a tied output head is used too
   config.attention.window = 1;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024);
 }

@@ -46,7 +46,7 @@ TEST(Watching, AttentionStatistics_AreLoggedForEveryLayer) {
 
 TEST(Watching, LossLines_BecomeRarerInLongRuns) {
   LossLines lines;
-  EXPECT_TRUE(lines.due(2));  // the first line, 2 seconds after the start
+  EXPECT_TRUE(lines.due(2));  // the first line is due 2 seconds after the start
   EXPECT_FALSE(lines.due(31));
   EXPECT_TRUE(lines.due(32));
   int count = 0;
@@ -75,7 +75,7 @@ TEST(Watching, TraceSteps_WriteTraces) {
   };
   const Ended ended = train_with("[2, 4]");
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // a profiler without a GPU does not cause an error
+  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // the missing GPU of the profiler must not be an error
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(scratch / "run/trace")) files.insert(entry.path().filename());
   EXPECT_EQ(files, (std::set<std::string>{"step-00000002.json", "step-00000004.json"}));
@@ -88,9 +88,9 @@ TEST(Watching, TraceSteps_WriteTraces) {
       backward += name.find("Backward") != std::string::npos;
       update += name == "aten::_fused_adamw_";
     }
-    EXPECT_EQ(forward, 2);  // one forward pass per micro-batch
+    EXPECT_EQ(forward, 2);  // one forward pass for each of the two micro-batches
     EXPECT_GT(backward, 10);
-    EXPECT_EQ(update, 2);  // one update per parameter group
+    EXPECT_EQ(update, 2);  // one update for each of the two parameter groups
   }
   const auto traced = losses(scratch / "run");
   fs::remove_all(scratch / "run");

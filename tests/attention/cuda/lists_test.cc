@@ -94,9 +94,9 @@ TEST_P(CudaLists, OverflowedLists_MatchReference) {
   std::vector<Shape> all{shape(150, 150, 0.01), shape(150, 190, 0.01), shape(140, 190, 0.01), shape(190, 170, 0.01),
                          shape(100, 80, 0.01)};
   all[0].heads = 4;
-  all[1].window = 50;  // fewer keys than the capacity of a list
+  all[1].window = 50;  // with this window, rows have fewer keys than a list can hold
   all[2].window = 45;
-  all[2].causal = false;  // up to 90 visible keys
+  all[2].causal = false;  // each row now sees up to 90 keys
   all[2].layout = Layout::heads_first;
   all[3].cu_q = {0, 63, 63, 80, 190};
   all[3].cu_k = {0, 40, 60, 61, 170};
@@ -134,7 +134,7 @@ TEST_P(CudaLists, Ramps_MatchReference) {
       for (int64_t key = 0; key < s.k_length; ++key) {
         const double score = sign * static_cast<double>(key) / steps, high = std::floor(score);
         in.k.row(0, key, 0)[0] = round_to(s.dtype, (score - high) * std::sqrt(s.head_dim) / 8);
-        in.k.row(0, key, 0)[1] = high;  // exact in the 16-bit type
+        in.k.row(0, key, 0)[1] = high;  // this value is exact in the 16-bit type
       }
       for (int64_t row = 0; row < s.q_length; ++row) in.q.row(0, row, 0)[1] = round_to(s.dtype, std::sqrt(s.head_dim));
       expect_forward(run_reference(s, in), run_cuda(s, in), 170);

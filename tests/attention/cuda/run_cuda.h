@@ -13,7 +13,7 @@ struct CudaRun {
   bool deterministic = false;
   bool alive_sum = false;   // pass alive_sum from forward to backward if the kernel writes it
   bool score_stats = true;  // request score_stats
-  bool backward = true;     // also run the backward
+  bool backward = true;     // also run the backward pass
   // If true, the backward receives the results of a separate forward that is called without statistics.
   bool stats_apart = false;
   // If not null, this case contains only a part of the keys of a softmax, and `whole` contains the results over all

@@ -15,7 +15,7 @@
 namespace lazy::kernels::cuda::hopper {
 namespace {
 
-constexpr int kRows = 16, kTile = 64;  // rows per warp; keys per tile
+constexpr int kRows = 16, kTile = 64;  // kRows: rows per warp; kTile: keys per tile
 
 // Processes a tile of scores with the same steps as softmax_rows, a function of the Hopper forward.
 void add_softmax(float (&s)[kTile / 2], float c, float (&base)[2], float (&sum)[2], RowScores& rows) {

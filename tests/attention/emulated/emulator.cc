@@ -65,7 +65,7 @@ struct BulkCopy {
 // State of a collective operation of a warp or a barrier of a block: which threads have arrived and wait for the
 // others.
 struct Meeting {
-  uint64_t held = 0;  // number of completed operations
+  uint64_t held = 0;  // number of operations that have been completed
   uint32_t mask = 0;  // only for a warp: the lanes that must arrive
   uint32_t came = 0;
   int count = 0;  // only for a block: number of threads that have arrived

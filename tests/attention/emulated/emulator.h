@@ -30,7 +30,7 @@ int lane();
 #define LAZY_EMULATED_SHARED_KIB 163
 #endif
 struct Gpu {
-  int major = 8;                                               // compute capability
+  int major = 8;                                               // major version of the compute capability
   int ptx_version = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;  // PTX version for which the kernels are compiled
   int shared_most = LAZY_EMULATED_SHARED_KIB << 10;            // maximum dynamic shared memory per block
 };

@@ -35,7 +35,7 @@ TEST(Step, SkinnyGemm_MatchesReference) {
           largest = std::max(largest, std::abs(expected[n]));
           error = std::max(error, std::abs(found[n] - expected[n]));
         }
-        EXPECT_LE(error, 0.012 * largest);  // three bf16 roundings: the normalized x, a product, the result
+        EXPECT_LE(error, 0.012 * largest);  // allows three bf16 roundings: of normalized x, a product and the result
         const std::vector<float> first = product.run(1);
         EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin()))
             << "the results of a row depend on the other rows";
@@ -166,14 +166,14 @@ TEST(Step, KvCacheWrite_GathersSources) {
     for (const int64_t pairs : {0, 6, 8}) {
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       gather_keys(pairs, interleaved, 1);
-      gather_keys(pairs, interleaved, 120);  // enough tokens that a thread processes several heads
+      gather_keys(pairs, interleaved, 120);  // so many tokens that each thread processes several heads
     }
   }
 }
 
 TEST(Step, KvCacheWrite_AppliesRope) {
   for (const bool interleaved : {false, true}) {
-    for (const int64_t pairs : {0, 6, 8}) {  // 8 pairs use 16-byte accesses
+    for (const int64_t pairs : {0, 6, 8}) {  // with 8 pairs, the kernel uses 16-byte accesses
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       turn_keys(pairs, interleaved);
     }
@@ -348,7 +348,7 @@ TEST(Step, SampleTokens_MatchesHostSampler) {
       if (mode & 2) o.top_k = mode & 4 ? 3 : 40;
       if (mode & 4) o.min_p = 0.05;
       const bool adjusted = mode >= 8;
-      std::vector<int32_t> counts(2 * vocabulary);  // counts for two slots
+      std::vector<int32_t> counts(2 * vocabulary);  // token counts for two slots
       std::vector<float> bias(2 * vocabulary);
       TokenCounts seen;
       if (adjusted) {

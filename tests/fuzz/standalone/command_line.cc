@@ -33,7 +33,7 @@ LAZY_FUZZ_TARGET(command_line) {
     app.parse(words);
   } catch (const Parsed&) {
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return;  // --help
+    if (e.get_exit_code() == 0) return;  // --help ends parsing with exit code 0
     fuzz::require(*e.what() != '\0', "an error has a message");
   }
 }

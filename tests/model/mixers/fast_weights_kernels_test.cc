@@ -37,9 +37,9 @@ struct Rule {
 struct Kind {
   const char* name;
   int layers;
-  bool memory, normalized;  // memory: the model is the neural memory of Titans, otherwise TTT
+  bool memory, normalized;  // memory: true for the neural memory of Titans, false for TTT
   int64_t hidden = 2 * kDim;
-  bool bf16 = false;  // the inputs q, k and v are bf16 slices of one tensor
+  bool bf16 = false;  // if true, q, k and v are bf16 slices of one tensor
   int64_t chunk() const { return memory ? 64 : 16; }
 };
 

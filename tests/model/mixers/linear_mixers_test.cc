@@ -76,8 +76,8 @@ TEST(LinearMixers, ParameterCounts_MatchPapers) {
   struct Row {
     const char* what;
     const char* mixer;
-    int64_t layers, hidden, key_dim;  // 0: default of the mixer
-    double tied, untied;              // 0: not in the table of the paper
+    int64_t layers, hidden, key_dim;  // key_dim 0 selects the default of the mixer
+    double tied, untied;              // counts in millions; 0: not in the paper's table
   };
   const Row rows[] = {{"RetNet 340M", "retnet", 24, 1024, 0, 347.4, 380.2},
                       {"Mamba2 340M", "mamba2", 48, 1024, 0, 349.6, 382.4},
@@ -134,7 +134,7 @@ TEST(LinearMixers, InitialValues_MatchDefinitions) {
         EXPECT_LE(at::softplus(t).max().item<double>(), 1.01e-1) << parameter;
       } else if (ends("conv1d.bias")) {
         EXPECT_TRUE(low == 0 && high == 0) << parameter;
-      } else if (t.dim() == 1) {  // norms and D
+      } else if (t.dim() == 1) {  // weights of norms, and D
         EXPECT_TRUE(low == 1 && high == 1) << parameter;
       } else if (ends("out_proj.weight")) {
         EXPECT_LE(high, 1 / std::sqrt(128 * 2.0)) << parameter;

@@ -82,7 +82,7 @@ inline std::vector<at::Tensor> leaves(Inputs& in) {
 
 inline double distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 && b.numel() == 0) return 0;
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN if either input has one
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN if a or b contains NaN
 }
 
 }  // namespace lazy::testing

@@ -242,7 +242,7 @@ TEST_F(RecurrenceKernels, NaN_Propagates) {
     Inputs in = c.inputs(67);
     for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
     in.q[0][66][0][5] = NAN;
-    const at::Tensor nan = c.chunks(in, 64).out.isnan().any(-1).any(-1).to(at::kCPU);  // (B, L)
+    const at::Tensor nan = c.chunks(in, 64).out.isnan().any(-1).any(-1).to(at::kCPU);  // shape (B, L)
     EXPECT_TRUE(nan.eq(at::arange(2).eq(0).unsqueeze(1) & at::arange(70).eq(66)).all().item<bool>()) << c.name;
   }
 }
