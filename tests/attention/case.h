@@ -51,8 +51,8 @@ std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<d
 // Returns random inputs. Query rows are drawn again until no score is within `liveness_band` of the score at which a
 // weight becomes zero. Every correct fp32 computation then has the same zero weights as the float64 reference.
 Inputs make_inputs(const Shape& shape, uint64_t seed);
-// Half of the width of the band around the score at which a weight becomes zero, in units of the score: a few rounding
-// errors of a score of size `largest_score` and of the log-sum-exp.
+// Returns how near a score may be to the score at which a weight becomes zero: a few rounding errors of a score of size
+// `largest_score` and of the log-sum-exp.
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
@@ -60,11 +60,11 @@ Results run_reference(const Shape& shape, const Inputs& inputs);
 std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed, int orders, bool gradients);
 Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // runs on the device of device.h
 
-// The tolerance of the tests: the error of a kernel may be at most twice the error of the plain computation, plus one
-// rounding. Both errors are relative to the float64 reference. fp32 sums have no specified order, so a single result of
-// the plain computation may be exact by chance. Therefore the plain computation runs with several orders, and its
-// largest error is used. Errors are relative to the size of the values of their case and are pooled over all cases with
-// the same score scale. The numbers of nonzero weights must be equal to the reference.
+// The tolerance of the tests. The error of a kernel, relative to the float64 reference, may be at most twice the error
+// of the plain computation, plus one rounding. fp32 sums have no specified order, so a single result of the plain
+// computation may be exact by chance. Therefore the plain computation runs with several orders, and its largest error
+// is used. Errors are divided by the size of the values of their case and are pooled over all cases with the same score
+// scale. The numbers of nonzero weights must equal the numbers of the reference.
 class TwoReferences {
  public:
   // tensor_cores: tensor cores truncate the sum of a score once per 16 products, whereas the plain computation rounds.

@@ -1,7 +1,7 @@
-// The second reference: the same computation as the float64 reference, in fp32 with simple loops. Only outputs are
-// rounded to the dtype; scores, softmax, offset and the decision which weights are zero stay in fp32. The code is
-// independent of the reference and of the kernels. The order of every sum is random, because fp32 sums have no
-// specified order and the result of a single order may be exact by chance.
+// The second reference: an fp32 version, with simple loops, of the computation of the float64 reference. Only outputs
+// are rounded to the dtype; scores, softmax, offset and the decision which weights are zero stay in fp32. The code is
+// independent of the float64 reference and of the kernels. The order of every sum is random: fp32 sums have no
+// specified order, and the result of a single order may be exact by chance.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

@@ -1,5 +1,6 @@
-// Properties of the kernels in addition to the numerical tolerance: results do not depend on the number of threads,
-// rows that see no key give no NaN, ties and first rows give exact zeros, and statistics are consistent.
+// Tests properties of the kernels in addition to the numerical tolerance. Results must not depend on the number of
+// threads. Rows that see no key must not give NaN. Ties and first rows must give exact zeros where the definition does.
+// Statistics must be consistent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -238,8 +239,8 @@ TEST(Properties, Ties_OfElasticGiveZeroOutput) {
   for (double x : r.out.data) ASSERT_NEAR(x, 0, 130 * 4 * 0x1p-24);
 }
 
-// With tau >= 0, the weights of all visible keys count as nonzero, even though most probabilities underflow at this
-// scale, and the weights of all masked keys are zero.
+// With tau >= 0, the weight of every visible key counts as nonzero, even if its softmax probability underflows to zero,
+// as most do at this scale of the scores. The weights of all masked keys are zero.
 TEST(Properties, NonnegativeTau_KeepsEveryVisibleKeyAlive) {
   for (double tau : {0.0, 0.5}) {
     Shape s = elastic_shape(130, 130);

@@ -72,8 +72,8 @@ def take(where):
     return tensors
 )";
 
-// Python code. Checks that transformers computes the same logits from FOLDER/NAME/ours as from FOLDER/NAME, for every
-// folder.
+// Python code. For every model in a subfolder of FOLDER: checks that transformers computes the same logits from the
+// folder that our program has saved (FOLDER/NAME/ours) as from FOLDER/NAME.
 inline constexpr char kReadBack[] = R"(
 for where in (w for w in folder.iterdir() if w.is_dir()):
     out = load_file(where / "out.safetensors")

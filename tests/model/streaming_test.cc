@@ -391,7 +391,8 @@ TEST(ModelOptions, Positions_AreChangedAndErrorsNameOption) {
   }
 }
 
-// Scaled positions given by an option must give the same logits as a folder whose config.json has this scaling.
+// A model that is opened with a position-scaling option must give the same logits as a folder whose config.json has
+// this scaling.
 TEST(ModelOptions, OpenedFolder_UsesOptions) {
   const TemporaryFolder folder;
   LanguageModel(small("transformer"), 3).save(folder.path());
@@ -411,7 +412,8 @@ TEST(ModelOptions, OpenedFolder_UsesOptions) {
                         plain.forward(ids.narrow(1, 0, 32)).hidden));
 }
 
-// Full passes use the rounded weights, and decoding uses the int8 values. Both must give the same results.
+// With int8 weights, full passes use weights that are rounded to int8 and stored as floating-point numbers, whereas
+// decoding uses the int8 values. Both must give the same results.
 TEST(ModelOptions, Int8Weights_MatchRoundedModel) {
   const TemporaryFolder folder;
   for (const char* kind : {"transformer", "lazy"}) {

@@ -50,7 +50,7 @@ json published_config(const json& changes = {}) {
   return c;
 }
 
-// All tensors of the class in transformers 4; tied tensors are included once.
+// Returns random values for all tensors of the model class in transformers 4. Tied tensors are included only once.
 Tensors random_tensors(const json& c, uint64_t seed) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   Tensors out;

@@ -256,7 +256,7 @@ TEST(TransformerXl, PackedDocuments_AreIndependent) {
   const at::Tensor together = model.forward(packed.ids.unsqueeze(0), {.packed = &packed}).hidden;
   EXPECT_LT(testing::largest_difference(together, at::cat({model.forward(a).hidden, model.forward(b).hidden}, 1)),
             1e-4);
-  // A document that continues the first 13 tokens of another document contains only its own new tokens.
+  // A document may continue the first 13 tokens of another document. It then contains only its new tokens.
   const at::Tensor more = at::cat({a.slice(1, 0, 13), b.slice(1, 0, 9)}, 1);
   packed.ids = at::cat({a, b.slice(1, 0, 9)}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(13, 22)});

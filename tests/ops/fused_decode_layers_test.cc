@@ -121,7 +121,7 @@ class LayersOfAStep {
   FusedDecodeLayers in_;
 };
 
-// The kernel is launched once, then recorded as a CUDA graph and replayed with different inputs.
+// The kernel is launched once. Then it is captured in a CUDA graph, which is replayed with different inputs.
 TEST(FusedDecodeLayersGpu, FusedKernel_MatchesSeparateKernels) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},

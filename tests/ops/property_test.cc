@@ -475,8 +475,8 @@ std::string make_mistake(Call& c, Draw& draw) {
   }
 }
 
-// After a mistake that was accepted, compares with the float64 operator for the same values: the shapes must be equal,
-// and NaN may occur only where the float64 result is NaN.
+// If the operator accepted a mistake, the float64 operator must accept the same values. The shapes of the results must
+// be equal, and a result may be NaN only where the float64 result is NaN.
 void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& found) {
   Call exact = c;
   for (auto& [name, t] : exact.t) {

@@ -1,5 +1,5 @@
-// Tests of lazy::quantize_fp8 on the CPU or on the device of LAZY_TEST_DEVICE: scales, rounding, layouts. On a GPU the
-// stored numbers must equal those computed on the CPU.
+// Tests of lazy::quantize_fp8 on the CPU or on the device of LAZY_TEST_DEVICE: scales, rounding and layouts. On a GPU,
+// the stored numbers must equal the numbers that are computed on the CPU.
 #include "ops/quantize_fp8.h"
 
 #include <ATen/ATen.h>

@@ -139,7 +139,8 @@ PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, 
   return write;
 }
 
-// The result must be bitwise equal to a product followed by a separate rotation, for the shapes of real models.
+// Compares the fused kernel (QKV projection, RoPE and write to the KV cache) with the separate kernels, for the shapes
+// of real models. The results must be bitwise equal.
 TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
   struct Shape {
     int64_t in, heads, kv_heads, dim;

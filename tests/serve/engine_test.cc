@@ -259,8 +259,8 @@ TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
-// Models without paged keys use a separate cache per sequence. If the memory for another cache is missing, a request
-// waits, as it does for pages, and is not refused.
+// Models without paged keys use a separate cache per sequence. If the memory does not suffice for another cache, a
+// request waits, as it does for pages, and is not refused.
 TEST(Engine, ExhaustedSeparateCaches_RequestsWait) {
   ModelConfig config = small("none");
   config.positions = {};

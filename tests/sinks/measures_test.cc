@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Models, MeasuresOf,
                          });
 
 TEST(Measures, Measures_MatchHandComputedValues) {
-  // One layer, one sample, two heads, three queries. The statistics are the weight on the first key, the released mass
-  // (1 - sum of the weights) and the number of nonzero weights.
+  // The statistics of one layer, one sample, two heads and three queries. They are, in this order: the weight on the
+  // first key, 1 - (sum of the weights), and the number of nonzero weights.
   const at::Tensor stats =
       at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
                   /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f})

@@ -38,7 +38,7 @@ TEST(Batches, PrefetchDepth_DoesNotChangeBatches) {
 
 TEST(Batches, ReaderError_ReachesCaller) {
   const Sequences sequences = tiny_sequences();
-  Batches batches(sequences, -4, 4, 32, 2);  // there is no sequence -4, so reading fails
+  Batches batches(sequences, -4, 4, 32, 2);  // sequence -4 does not exist, so reading fails
   EXPECT_ANY_THROW(batches.next());
   EXPECT_ANY_THROW(batches.next());
 }

@@ -1,7 +1,7 @@
-// Tests of the portable forward of sparsemax and entmax-1.5, which lists the keys of a row that may have a nonzero
-// weight (src/attention/cuda/portable_forward_threshold.cuh). A list has a fixed capacity. The tests cover rows whose
+// Tests of the portable forward of sparsemax and entmax-1.5 (src/attention/cuda/portable_forward_threshold.cuh). It
+// first lists the keys of a row that may have a nonzero weight. A list has a fixed capacity. The tests cover rows whose
 // keys always fit in the list, rows whose full list is compacted, and rows with more keys than the list can hold, which
-// the second kernel processes.
+// a second kernel processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -48,7 +48,7 @@ at::Tensor random_ids(int64_t batch, int64_t length, uint64_t seed) {
                           at::TensorOptions().dtype(at::kLong)));
 }
 
-// A text with its own cache, decoded by the ordinary forward pass or by GraphedStateRunner.
+// A sequence with its own cache. It is decoded either by the ordinary forward pass or by GraphedStateRunner.
 struct Text {
   LanguageModel& model;
   at::Tensor ids;
@@ -97,8 +97,8 @@ TEST_P(GraphedStateRunnerOf, Tokens_MatchModelForward) {
   }
 }
 
-// Several caches use the same GraphedStateRunner alternately. One of them ends, and a new cache starts at the same
-// address.
+// Several caches use the same GraphedStateRunner in turn. One of the caches is destroyed, and a new cache is created at
+// the same address.
 TEST_P(GraphedStateRunnerOf, InterleavedCaches_MatchModelForward) {
   LanguageModel model = model_of(GetParam());
   GraphedStateRunner steps(model, /*record=*/true);
