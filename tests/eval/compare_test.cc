@@ -136,7 +136,7 @@ class CompareFolders : public testing::Test {
     return record;
   }
 
-  // Writes the run of one task below root/model: results and samples, with the file names of the harness.
+  // Writes the results and samples of one task to a folder in root/model, with the file names that the harness uses.
   fs::path write(const std::string& model, const std::string& task, const std::vector<json>& samples,
                  const std::string& version = "1.0", const std::string& date = "2026-01-02T03-04-05.000006") {
     const fs::path folder = root_ / model;

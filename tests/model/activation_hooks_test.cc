@@ -105,8 +105,8 @@ TEST(ActivationHooks, ResidualStream_IsSumOfBranchOutputs) {
       << "q must be rotated by RoPE";
 }
 
-// If the values v are an identity matrix, the output of attention is equal to its weights. ops::normalized_weights,
-// which hooks use, must return the same weights as this output of the operator in float64.
+// If the values v are an identity matrix, the output of attention is equal to its weights. ops::normalized_weights must
+// return the same weights as this output of the operator in float64.
 TEST(ActivationHooks, Weights_MatchAttentionOperator) {
   const at::NoGradGuard guard;
   const auto wide = at::TensorOptions().dtype(at::kDouble);

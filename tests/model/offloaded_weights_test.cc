@@ -64,7 +64,7 @@ TEST(OffloadedWeights, EveryModel_MatchesModelInMemory) {
   }
 }
 
-// Decoding token by token with a cache, with weights in two files.
+// Decodes token by token with a cache. The weights are in two files.
 TEST(OffloadedWeights, CachedDecoding_MatchesModelInMemory) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;

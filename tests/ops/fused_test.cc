@@ -114,7 +114,7 @@ TEST_P(Fused, AddRmsNorm_MatchesReference) {
   }
 }
 
-// In training, the weights stay in fp32 while the rows have 16 bits.
+// As in training, the norm's weight is in fp32, and the normalized rows have 16 bits.
 TEST_P(Fused, RmsNorm_AcceptsFloat32Weights) {
   at::manual_seed(6);
   const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble).set_requires_grad(true); };
@@ -328,7 +328,7 @@ TEST(FusedValues, Longrope_DividesFrequenciesByPairFactors) {
   EXPECT_EQ(rope_frequencies(1e4, 6, scaling).attention_factor, 1);
 }
 
-// Strided views and packed tokens give equal results.
+// RoPE of a strided view must equal RoPE of a contiguous copy, and RoPE of one sequence must equal RoPE of the batch.
 TEST_P(Fused, Rope_AcceptsStridedViews) {
   at::manual_seed(8);
   for (const int64_t dim : {40, 64}) {

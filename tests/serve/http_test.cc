@@ -174,7 +174,7 @@ TEST(AccessLog, Reopen_SupportsRotation) {
   EXPECT_EQ(access_lines(rotated).size(), 2u);
   ASSERT_EQ(access_lines(file).size(), 1u);
   EXPECT_EQ(access_lines(file).front()[3], "/3");
-  // If the path cannot be opened, the log continues with the old file.
+  // The path of the log is now a directory, so it cannot be opened. The log must continue with the old file.
   std::filesystem::rename(file, rotated);
   std::filesystem::create_directory(file);
   log.reopen();

@@ -1,4 +1,4 @@
-// Runs several ranks of one run on this machine, as processes or as threads.
+// Runs several ranks of one training run on this machine, either as processes or as threads.
 #pragma once
 #include <functional>
 #include <string>
