@@ -70,14 +70,14 @@ bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& tensor, co
 
 at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const auto parts = qkvg_.forward(x);
-  // State 0: the state of the recurrence; state 1: the number of tokens processed so far, stored on the device.
+  // state[0] is the state of the recurrence; state[1] is the number of tokens processed so far, stored on the device.
   RecurrentState state(options, layer, 2);
   const int64_t length = parts[0].size(1);
   ops::RopeOptions rope_options;
   if (options.packed) rope_options.positions = options.packed->positions;
   int64_t offset = options.cache ? options.cache->length : 0;
-  // The position is stored on the device, because a value on the host would be constant in a captured CUDA graph
-  // (graphed_state_runner.h).
+  // The position is read from the device, because a position passed from the host would be constant in a captured CUDA
+  // graph (graphed_state_runner.h).
   if (state[1].defined() && length == 1) {
     rope_options.positions = state[1];
     offset = 0;

@@ -11,8 +11,9 @@
 namespace lazy::recurrence {
 namespace {
 
-// Number of tokens that are processed in one operation. On a GPU, it is large enough to use all multiprocessors and
-// small enough for the matrices to fit in memory. On a CPU, it is small enough for the data to fit in the caches.
+// Returns the number of tokens that are processed in one operation. On a GPU, the number is large enough to use all
+// multiprocessors and small enough for the matrices to fit in memory. On a CPU, it is small enough for the data to fit
+// in the caches.
 int64_t tokens_at_once(const at::Tensor& x) { return x.is_cpu() ? 256 : 8192; }
 
 // Splits (B, N C, H, D) into chunks: (N, B, H, C, D).
@@ -29,7 +30,8 @@ struct Documents {
 
 ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents, int64_t N, int64_t H, int64_t C,
                          const at::TensorOptions& options) {
-  // The sums are computed in fp64, because fp32 is too inexact for differences between sums over a chunk's log decays.
+  // The sums are computed in fp64, because the factors are exponentials of differences of these sums, and fp32 would
+  // lose too many digits in the differences.
   at::Tensor a_NBHC = at::zeros({1, 1, 1, C}, options.dtype(at::kDouble));
   if (log_decay.defined() && log_decay.dim() == 1) {
     a_NBHC = log_decay.to(at::kDouble).view({1, 1, -1, 1}).expand({1, 1, -1, C});
@@ -100,8 +102,8 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   if (L == 0) return {at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
   if (in.cu_seqlens.defined()) documents = documents_of(in.cu_seqlens, L, in.v.device());
   const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
-  // Each tensor is split only once. The backward pass of the split then concatenates the gradients of all spans in one
-  // operation.
+  // Each tensor is split into all spans in one operation, so that the backward pass concatenates the gradients of the
+  // spans in one operation too.
   std::vector<std::vector<at::Tensor>> tokens;
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {
     const bool whole = !t.defined() || t.dim() == 1;

@@ -1,5 +1,5 @@
-// Products of the gates of a span of tokens. The neural memory of Titans uses them as factors of the gradient steps, of
-// the momentum and of the weights.
+// Products of the gates of consecutive tokens. The neural memory of Titans uses these products as factors of its
+// gradient steps, its momentum and its weights.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,9 +15,9 @@ struct GateProducts {
   at::Tensor keep, carry, momentum_keep;  // (..., 1, 1)
 };
 
-// step, log_momentum and log_keep (..., T) are defined in MemoryInputs. If `rounded` (FastWeights::rounded) is true, a
-// kernel of ops/fast_weights.h may compute the products; like the other implementation, it computes in fp32.
-// Differentiable once.
+// step, log_momentum and log_keep (..., T) are the gates of the tokens, as defined in MemoryInputs (neural_memory.h).
+// If `rounded` (FastWeights::rounded) is true, a kernel of ops/fast_weights.h may compute the products; both
+// implementations compute in fp32. The result can be differentiated once.
 GateProducts gate_products(const at::Tensor& step, const at::Tensor& log_momentum, const at::Tensor& log_keep,
                            bool rounded);
 
