@@ -17,20 +17,20 @@ struct AttentionTerms {
 // key is 0.
 at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms);
 
-// attention_scores and normalized_weights compute these weights in two differentiable steps with tensor operations,
-// on any device, in the precision of q but at least fp32.
+// attention_scores() and normalized_weights() compute the same weights as reference_weights() in two differentiable
+// steps with tensor operations, on any device, in the precision of q but at least fp32.
 //
-// Returns the scores. Query 0 is at the position of key `first`. Keys after a query or outside its window have the
-// score -inf.
+// Returns the scores (batch, heads, queries, keys). Query 0 is at the position of key `first`. Keys after a query or
+// outside its window have the score -inf.
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms, int64_t first = 0);
 // Returns scale * q . k after the softcap of `options`, if it is set. No bias is added yet.
 at::Tensor soft_capped(const at::Tensor& products, const AttentionOptions& options);
 // Returns the weights; the weight is 0 where the score is -inf.
 at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& terms);
 
-// Returns the weights of a block of scores (batch, heads, queries, keys), which is -inf where `visible` (queries, keys)
-// is false. `count` is the number of keys that a query sees in total, (queries, 1) or one number; it may exceed the
-// number of keys in the block. Does not support sparsemax and entmax15.
+// Returns the attention weights for a block of the keys. scores (batch, heads, queries, keys) is -inf where `visible`
+// (queries, keys) is false. `count`, (queries, 1) or one number, is the number of keys that a query sees in total; it
+// may exceed the number of keys in the block. Does not support sparsemax and entmax15.
 at::Tensor block_weights(const at::Tensor& scores, const at::Tensor& visible, const at::Tensor& count,
                          const at::Tensor& tau, const AttentionOptions& options);
 

@@ -1,8 +1,8 @@
 // Arguments of the kernels of fast weights (model/mixers/fast_weights): fp32 pointers on one device. Every tensor is
-// contiguous, with rows aligned to 16 bytes. Keys and values, and thus the outer dimensions of the model, have 64
+// contiguous, with rows aligned to 16 bytes. Keys and values, and thus the inputs and outputs of the model, have 64
 // elements.
 //
-// C: chunks, N: sequences times heads, T: tokens per chunk, H: hidden width of a two-layer model.
+// C: chunks, N: sequences times heads, T: tokens per chunk, H: hidden width of a two-layer model, a multiple of 64.
 #pragma once
 #include <cstdint>
 
@@ -11,13 +11,14 @@
 namespace lazy::ops {
 
 struct FastWeightsLayer {
-  // State at the start of each chunk: W (C, N, in, out), b (C, N, out), S (C, N, in, out). Either b or S is null. The
-  // caller writes the b of the first chunk to `b`. It passes the W and S of the first chunk as W_start and S_start; the
-  // kernels may leave the entries of the first chunk in W and S unset.
+  // State at the start of each chunk: weights W (C, N, in, out), bias b (C, N, out) and momentum S (C, N, in, out).
+  // Either b or S is null. The caller writes the bias of the first chunk to `b`, and passes the weights and the
+  // momentum of the first chunk as W_start and S_start. The kernels may leave the entries of the first chunk in W and S
+  // unset.
   float *W, *b, *S;
   const float *W_start, *S_start;
   float *W_end, *b_end, *S_end;  // written by the forward pass: (N, ...) after the last chunk; null: not requested
-  float *g, *z;                  // (C, N, T, out): see SavedActivations
+  float *g, *z;                  // (C, N, T, out): loss gradient at the output, and output, for k (SavedActivations)
   // Gradients with respect to the state, (N, ...). The backward pass writes d_W, d_b and d_S for the state before the
   // first chunk. It reads d_W_end and d_S_end for the state after the last chunk; null means zero. d_b is updated in
   // place: on entry it contains the gradient for the state after the last chunk.
@@ -26,14 +27,14 @@ struct FastWeightsLayer {
 };
 
 struct FastWeightsProblem {
-  int64_t C, N, T, H;            // H 0: one layer; otherwise a multiple of 64
+  int64_t C, N, T, H;            // chunks, sequences times heads, tokens per chunk, hidden width (0: one layer)
   bool momentum;                 // true: each layer has S; false: each layer has b
   bool tanh;                     // use the tanh approximation of GELU
   bool for_backward;             // if false, the forward pass may omit outputs that only the backward pass reads
   FastWeightsLayer first, last;  // `first` is null with one layer
 
   const float *q, *k, *target;                // (C, N, T, 64); with momentum, q and k have a length of at most 1
-  const float *norm_weight, *norm_bias;       // (N, 64); null: no LayerNorm, the error is bounded instead
+  const float *norm_weight, *norm_bias;       // (N, 64); null: no LayerNorm, the gradient is bounded instead
   const float* read_steps;                    // (C, N, T, T)
   const float *read_keep, *read_carry;        // (C, N, T); only with momentum
   const float *steps, *momentum_steps;        // (C, N, T); momentum_steps only with momentum
@@ -50,11 +51,11 @@ struct FastWeightsProblem {
   float *d_u, *d_z;  // two layers only: (N, T, H), workspace
 };
 
-// Computes the factors of fast weights with momentum from the gates of their tokens: see
-// model/mixers/titans/gate_products.h, which defines the names. All tensors are fp32 and contiguous. `chunks` counts
-// the chunks of all sequences and heads. In the backward pass, the pointers of the factors contain the gradients with
-// respect to these factors.
-constexpr int kMemoryTokens = 64;  // tokens per chunk, T
+// Arguments of the kernels that compute the factors of fast weights (the products of the gates of all tokens in a
+// chunk): see model/mixers/titans/gate_products.h, which defines the names. All tensors are fp32 and contiguous.
+// `chunks` is the number of chunks of all sequences and heads. In the backward pass, the factors contain the gradients
+// with respect to these factors.
+constexpr int kMemoryTokens = 64;  // T, the number of tokens per chunk
 
 struct MemoryFactors {
   int64_t chunks;
@@ -72,12 +73,12 @@ struct MemoryShape {
 };
 struct MemoryStream {
   const void* at;
-  int64_t text, head, token;  // strides in elements
+  int64_t text, head, token;  // strides of the sequence, head and token axes, in elements
 };
 
-// Converts projections to the inputs of fast weights: q and k are normalized to unit length, and the target is v, or v
-// - k with `residual`. In the backward pass, unit_q, unit_k and target contain the gradients with respect to these
-// inputs.
+// Arguments of the kernels that convert projections to the inputs of fast weights: q and k are normalized to unit
+// length, and the target is v, or v - k with `residual`. In the backward pass, unit_q, unit_k and target contain the
+// gradients with respect to these inputs.
 struct MemoryTokens {
   MemoryShape shape;
   kernels::DType type;  // dtype of q, k, v and their gradients
@@ -87,7 +88,7 @@ struct MemoryTokens {
   void *d_q, *d_k, *d_v;            // (batch, tokens, heads, 64): written by the backward pass
 };
 
-// Computes x + LayerNorm(z) * norm, where z is the output of the memory at x.
+// Arguments of the kernels that compute x + LayerNorm(z) * norm, where z is the output of the memory's MLP at x.
 struct MemoryOutputs {
   MemoryShape shape;
   kernels::DType type;  // dtype of out and d_out

@@ -9,12 +9,13 @@ namespace lazy::ops {
 
 namespace {
 
-// Each chunk of logits reads and writes the d_weight accumulator once. With smaller chunks this traffic would dominate
-// the products.
+// For each chunk of logits, the accumulator of d_weight is read and written once. With smaller chunks, this memory
+// traffic would take more time than the matrix products.
 constexpr int64_t kChunkLogitsCuda = kLogitsBytesCuda / 4;
 constexpr int64_t kPadding = 64;  // rows of logits are padded to multiples of 256 bytes for fast products
 
-// out = a b, or out += a b: 16-bit matrices with fp32 accumulation, or fp32 matrices.
+// Computes out = a b, or out += a b if `add` is true. a and b are 16-bit matrices (accumulated in fp32) or fp32
+// matrices.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
   if (add) {
     add_product(out, a, b);
@@ -29,7 +30,8 @@ struct Counts {
   at::Tensor counted, scale, valid;
 };
 
-// Counts the labels and checks their range. `scale` converts gradients of the logits to gradients of the mean loss.
+// Counts the labels that are not ignored and checks that they are in the vocabulary. The result `scale` converts
+// gradients of the logits to gradients of the mean loss.
 Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index, float gradient_scale,
              cudaStream_t stream) {
   const auto of = [&](at::ScalarType type) { return at::empty({}, labels.options().dtype(type)); };

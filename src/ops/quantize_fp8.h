@@ -8,7 +8,7 @@ namespace lazy::ops {
 inline constexpr int64_t kFp8Multiple = 16;
 
 struct Fp8Matrix {
-  at::Tensor rows, transposed;  // (n, width), (width, n), each contiguous; undefined unless requested
+  at::Tensor rows, transposed;  // (n, width) and (width, n), contiguous; undefined unless requested
   at::Tensor scale;             // fp32 scalar on the same device: element = stored value * scale
 };
 
@@ -19,7 +19,8 @@ Fp8Matrix quantize_fp8(at::TensorList parts, at::ScalarType type, bool rows, boo
 
 // For the CPU and CUDA implementations.
 void check_quantize_fp8(at::TensorList parts, at::ScalarType type);
-// Lower bound of the largest absolute value, so that the reciprocal scale of a matrix of zeros is finite.
+// The largest absolute value of a matrix is treated as at least this number, so that the reciprocal of the scale is
+// finite for a matrix of zeros.
 inline constexpr float kFp8LeastMaximum = 1e-30f;
 inline float largest_fp8(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344.0f : 448.0f; }
 

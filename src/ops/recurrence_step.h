@@ -16,13 +16,13 @@ bool serves_recurrence_step(const LinearRecurrence& in);
 // Returns the output, with the shape of v, and the next state.
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in);
 
-// x (batch, 1, channels), weight (channels, 1, taps), bias (channels) or undefined, past (batch, taps - 1, channels) in
-// the dtype of x: see ops/short_convolution.h.
+// x (batch, 1, channels), weight (channels, 1, taps), bias (channels) or undefined. past (batch, taps - 1, channels)
+// contains the previous inputs in the dtype of x (see ops/short_convolution.h).
 struct ConvolutionStep {
   at::Tensor x, weight, bias, past;
 };
 bool serves_convolution_step(const ConvolutionStep& in);
-// Returns the output and the next past.
+// Returns the output and the value of `past` for the next step.
 std::pair<at::Tensor, at::Tensor> convolution_step(const ConvolutionStep& in);
 
 }  // namespace lazy::ops

@@ -29,7 +29,7 @@ struct MemoryGauge {
 // ranks.
 class ActivationBudget {
  public:
-  explicit ActivationBudget(c10::Device device);  // on a CPU, there is no budget and activations are not kept
+  explicit ActivationBudget(c10::Device device);  // on a CPU, the budget is always 0 and activations are not kept
   explicit ActivationBudget(MemoryGauge gauge);
 
   // For the lifetime of this object, keep_or_checkpoint() on this thread spends from the budget. The constructor

@@ -100,7 +100,8 @@ class TensorOptions {
 
 class Tensor;
 
-// Calls an operator with all arguments of its schema. Result: Tensor, a number, or void.
+// Calls an operator. `arguments` must contain all arguments of the operator's schema. Result is Tensor, a number or
+// void.
 template <typename Result, typename... Arguments>
 Result call(const char* name, const char* overload, const Arguments&... arguments);
 
@@ -214,7 +215,7 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, const Function& fun
 }
 inline int get_num_threads() { return static_cast<int>(torch::stable::get_num_threads()); }
 
-// Converts a value to its representation on the stack of the dispatcher.
+// Converts a value to its representation on the dispatcher's stack.
 inline StableIValue boxed(const Tensor& t) { return torch::stable::detail::from(t.stable()); }
 inline StableIValue boxed(IntArrayRef values) {
   return torch::stable::detail::from(static_cast<torch::headeronly::IntHeaderOnlyArrayRef>(values));
