@@ -50,7 +50,7 @@ kernels::View view(const at::Tensor& t);
 at::ScalarType accumulate_type(at::ScalarType type);
 
 using AttentionOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-using ForwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // AttentionOutputs and alive_sum
+using ForwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // out, lse, stats, alive_sum
 using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // The C++ signatures of the registered functions, in schema order. CPU, CUDA, Meta and autograd share these macros.

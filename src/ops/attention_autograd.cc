@@ -1,5 +1,5 @@
-// lazy::attention in the program: Meta kernels (shapes), autograd and the C++ entry point. The Python package
-// implements autograd for the same operators in python/lazy_attention/_registration.py.
+// lazy::attention for the C++ program: the Meta kernels, which compute only shapes, the autograd kernels and the entry
+// points. The Python package implements autograd for the same operators in python/lazy_attention/_registration.py.
 #include "ops/attention.h"
 #include "ops/attention_arguments.h"
 #include "ops/cuda_library.h"

@@ -23,7 +23,7 @@ at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const Att
 // Returns the scores (batch, heads, queries, keys). Query 0 is at the position of key `first`. Keys after a query or
 // outside its window have the score -inf.
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms, int64_t first = 0);
-// Returns scale * q . k after the softcap of `options`, if it is set. No bias is added yet.
+// Applies the softcap of `options`, if it is set, to `products`, the scaled products scale * q . k.
 at::Tensor soft_capped(const at::Tensor& products, const AttentionOptions& options);
 // Returns the weights; the weight is 0 where the score is -inf.
 at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& terms);

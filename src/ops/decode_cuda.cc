@@ -24,7 +24,7 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
-  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // pages per sequence
+  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // maximum number of pages per sequence
   const kernels::CacheSize cache{pages * k_cache.size(1), k_cache.size(0)};
   kernels::CudaCall call;
   call.stream = current_stream();

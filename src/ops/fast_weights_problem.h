@@ -28,27 +28,27 @@ struct FastWeightsLayer {
 
 struct FastWeightsProblem {
   int64_t C, N, T, H;            // chunks, sequences times heads, tokens per chunk, hidden width (0: one layer)
-  bool momentum;                 // true: each layer has S; false: each layer has b
-  bool tanh;                     // use the tanh approximation of GELU
+  bool momentum;                 // true: each layer has a momentum S; false: each layer has a bias b
+  bool tanh;                     // true: GELU is computed with the tanh approximation
   bool for_backward;             // if false, the forward pass may omit outputs that only the backward pass reads
-  FastWeightsLayer first, last;  // `first` is null with one layer
+  FastWeightsLayer first, last;  // the pointers in `first` are null with one layer
 
   const float *q, *k, *target;                // (C, N, T, 64); with momentum, q and k have a length of at most 1
   const float *norm_weight, *norm_bias;       // (N, 64); null: no LayerNorm, the gradient is bounded instead
-  const float* read_steps;                    // (C, N, T, T)
+  const float* read_steps;                    // (C, N, T, T): factors of the gradients, see FastWeights
   const float *read_keep, *read_carry;        // (C, N, T); only with momentum
   const float *steps, *momentum_steps;        // (C, N, T); momentum_steps only with momentum
   const float *keep, *carry, *momentum_keep;  // (C, N); only with momentum
   float *u, *t, *x;  // two layers only, (C, N, T, H): input of the last layer, its gradient, first layer's output at q
   float* overlap;    // (C, N, T, T): inner products of the last layer's inputs at q and at k, plus 1 with a bias
-  float* out;        // (C, N, T, 64)
+  float* out;        // (C, N, T, 64): outputs for q
   void* kept;        // (C, N, kept_bytes), aligned to 16 bytes; null without for_backward: see ops/fast_weights.h
 
   // Arguments of the backward pass. Each gradient has the shape of its tensor.
   const float* d_out;
   float *d_q, *d_k, *d_target, *d_norm_weight, *d_norm_bias, *d_read_steps, *d_read_keep, *d_read_carry, *d_steps,
       *d_momentum_steps, *d_keep, *d_carry, *d_momentum_keep;
-  float *d_u, *d_z;  // two layers only: (N, T, H), workspace
+  float *d_u, *d_z;  // workspace for two layers, (N, T, H)
 };
 
 // Arguments of the kernels that compute the factors of fast weights (the products of the gates of all tokens in a
@@ -93,7 +93,7 @@ struct MemoryOutputs {
   MemoryShape shape;
   kernels::DType type;  // dtype of out and d_out
   const float *z, *x;   // (chunks, batch * heads, T, 64)
-  const float* norm;    // (heads, 64)
+  const float* norm;    // (heads, 64): weight of the norm
   void* out;            // (batch, tokens, heads, 64)
   MemoryStream d_out;   // read by the backward pass
   float *d_z, *d_x;

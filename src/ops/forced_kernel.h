@@ -16,7 +16,8 @@ namespace lazy::ops {
 const std::string& forced_kernel();
 bool one_by_one_is_forced();
 
-bool reference_is_forced(const AttentionArguments& a);  // false for float64 on the CPU, which uses the reference anyway
+// Whether LAZY_KERNEL is "reference". False for float64 tensors on the CPU, which use the reference in any case.
+bool reference_is_forced(const AttentionArguments& a);
 AttentionOutputs attention_by_reference(LAZY_ATTENTION_PARAMETERS);
 BackwardOutputs attention_backward_by_reference(LAZY_ATTENTION_BACKWARD_PARAMETERS);
 AttentionOutputs decode_by_reference(LAZY_DECODE_PARAMETERS);

@@ -15,7 +15,7 @@ namespace lazy::ops {
 // One layer: x += attention(rms_norm(x) W_qkv^T) W_output^T, then x += swiglu(rms_norm(x) W_gate_up^T) W_down^T.
 struct FusedDecodeLayer {
   at::Tensor qkv, output, gate_up, down;  // weights in the dtype of x
-  at::Tensor norm, mlp_norm;              // (hidden) fp32
+  at::Tensor norm, mlp_norm;              // (hidden) fp32: weights of the RMSNorms
   int64_t heads = 0;
   AttentionTerms attention;
   PagePlaces pages;  // where the layer writes keys and values; pages.rope.positions is (tokens, 1)
@@ -34,7 +34,7 @@ class SyncFlags {
 };
 
 struct FusedDecodeLayers {
-  at::Tensor x;  // (tokens, hidden): one token per sequence
+  at::Tensor x;  // (tokens, hidden): the residual stream, one token per sequence
   std::vector<FusedDecodeLayer> layers;
   double eps = 0;
   at::Tensor lengths, block_table;  // int64: cache_lengths and block_table of ops::decode

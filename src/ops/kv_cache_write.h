@@ -11,7 +11,7 @@
 namespace lazy::ops {
 
 struct PagePlaces {
-  at::Tensor keys, values;  // (pages, page_size, kv_heads, head_dim) contiguous; modified
+  at::Tensor keys, values;  // page pools (pages, page_size, kv_heads, head_dim), contiguous; modified
   at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
   double rope_base = 0;     // 0: no rotation
   RopeOptions rope;         // with positions (batch, length) int64

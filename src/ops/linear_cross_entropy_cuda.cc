@@ -9,8 +9,8 @@ namespace lazy::ops {
 
 namespace {
 
-// For each chunk of logits, the accumulator of d_weight is read and written once. With smaller chunks, this memory
-// traffic would take more time than the matrix products.
+// Number of logits per chunk. For each chunk, the accumulator of d_weight is read and written once; with smaller
+// chunks, this memory traffic would take more time than the matrix products.
 constexpr int64_t kChunkLogitsCuda = kLogitsBytesCuda / 4;
 constexpr int64_t kPadding = 64;  // rows of logits are padded to multiples of 256 bytes for fast products
 
@@ -60,7 +60,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   cuda::CrossEntropy rows{};
   rows.gradient = want;
   rows.type = row_type("linear_cross_entropy", hidden);
-  rows.gradient_scale = half ? 32768 : 1;  // probabilities of a large vocabulary would underflow in float16
+  rows.gradient_scale = half ? 32768 : 1;  // without it, small probabilities would underflow in float16
   const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
 
   at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));

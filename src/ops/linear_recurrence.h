@@ -15,9 +15,9 @@ namespace lazy::ops {
 struct LinearRecurrence {
   at::Tensor q, k;           // (batch, length, groups, key_dim) bf16; groups divide heads
   at::Tensor v;              // (batch, length, heads, value_dim) bf16
-  at::Tensor log_decay;      // (batch, length, heads) or (heads), or undefined
+  at::Tensor log_decay;      // (batch, length, heads) or (heads); undefined: no decay
   at::Tensor beta;           // (batch, length, heads); undefined: 1. Required by the delta rule
-  at::Tensor skip;           // (heads): skip v_t is added to o_t; undefined with the delta rule
+  at::Tensor skip;           // (heads): skip * v_t is added to o_t; undefined with the delta rule
   at::Tensor initial_state;  // (batch, heads, key_dim, value_dim), or undefined: zeros
   // (length) int32: index of each token's document; the batch must be 1. The state is reset at the start of each
   // document. Undefined: sequences are not packed.

@@ -9,7 +9,7 @@
 
 namespace lazy::ops {
 
-constexpr int64_t kMaxStepKeys = 512;  // maximum key_dim
+constexpr int64_t kMaxStepKeys = 512;  // maximum key_dim of the kernel
 
 // Whether the kernel supports the input: length 1, no documents, fp32, bf16 or fp16.
 bool serves_recurrence_step(const LinearRecurrence& in);

@@ -18,7 +18,7 @@ struct RopeOptions {
   int64_t rotary_dim = -1;   // even, at most head_dim; -1: head_dim
   bool interleaved = false;  // pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as in Llama, Qwen, gpt-oss
   RopeScaling scaling;
-  at::Tensor positions;  // (length) or (batch, length) int32 or int64, from 0; undefined: offset, offset + 1, ...
+  at::Tensor positions;  // (length) or (batch, length), int32 or int64, >= 0; undefined: offset, offset + 1, ...
 };
 
 // x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU also fp16, with any

@@ -1,4 +1,5 @@
-// lazy::rope in the program: Meta kernel (shapes), autograd and the C++ entry point.
+// lazy::rope for the C++ program: the Meta kernel, which computes only shapes, the autograd kernel and the entry point.
+// The Python package uses python/lazy_attention/_registration.py instead.
 #include "ops/rope_autograd.h"
 
 namespace lazy::ops {

@@ -61,7 +61,7 @@ void rms_norm(DType type, const void* x, const void* residual, void* sum, const 
         hn::StoreU(hn::Add(hn::LoadU(f, row + i), hn::LoadU(f, other + i)), f, out + i);
       }
       store(type, out, dim, sum, r * dim);
-      row = load(type, sum, r * dim, dim, 1);  // the backward pass reads the rounded sum too
+      row = load(type, sum, r * dim, dim, 1);  // normalize the rounded sum, which the backward pass reads
     }
     const float scale = 1 / std::sqrt(dot(row, row, padded(dim)) / static_cast<float>(dim) + eps);
     for (size_t i = 0; i < padded(dim); i += kLanes) {

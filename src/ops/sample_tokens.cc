@@ -16,7 +16,7 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // same as in cuda/sample_tokens.cu
+constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // must be equal to those in cuda/sample_tokens.cu
 
 // Returns random number draw + 1 of this seed, the same number as the generator of core/random.h.
 uint64_t random_number(uint64_t seed, uint64_t draw) {

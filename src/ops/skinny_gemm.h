@@ -19,7 +19,7 @@ struct Int8Matrix {
 
 // Rounds each row of W (out, in), fp32, to multiples of a scale, which is 1 / 127 of the row's largest absolute value.
 Int8Matrix quantize_int8(const at::Tensor& W);
-at::Tensor dequantize(const Int8Matrix& W);  // fp32
+at::Tensor dequantize(const Int8Matrix& W);  // returns W (out, in) in fp32
 
 // Whether skinny_linear supports x (rows, in): on a CPU up to kMaxSkinnyRowsCpu rows in fp32 or bf16, on a GPU up to
 // kMaxSkinnyRowsCuda rows in bf16 or fp16 if `in` is a multiple of 8.

@@ -193,7 +193,7 @@ std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
   p.count = static_cast<int64_t>(layers.size());
   p.problem = attention_problem(arguments, cu_q, cu_k);
   numbers.set(p.attention, pages.keys);
-  p.attention.distance_bias = layers.front().distance_bias;  // only tells the kernel whether there is a bias
+  p.attention.distance_bias = layers.front().distance_bias;  // only says whether there is a bias
   p.pages = pages.keys.size(0);
   p.to = page_target(pages, positions, q);
   p.hidden = in.x.size(1);

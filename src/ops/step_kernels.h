@@ -27,6 +27,6 @@ struct StepKernels {
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);
   std::unique_ptr<Recorder> (*make_recorder)();
 };
-const StepKernels* step_kernels();  // see CudaLibrary; null until the library is loaded
+const StepKernels* step_kernels();  // null until the CUDA library is loaded (CudaLibrary)
 
 }  // namespace lazy::ops

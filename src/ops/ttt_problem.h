@@ -34,7 +34,7 @@ struct TttProblem {
   TttTokens rate;                        // fp32: learning rate of each token
   const float* scale;                    // (16): position_scale of TttInputs, one number per token of a chunk
   const float *norm_weight, *norm_bias;  // (heads, 64)
-  TttLayer first, last;                  // `first` is null with one layer
+  TttLayer first, last;                  // the pointers in `first` are null with one layer
   TttTokens out;                         // q + LayerNorm(f(q)); with two layers it may be null: not requested
 
   float* g;  // (N, C, 16, 64): gradients of the inner loss with respect to the output of the last layer
@@ -56,7 +56,7 @@ struct TttProblem {
 struct TttNorm {
   int64_t rows, dim;
   float eps;
-  const float *weight, *bias;  // (dim)
+  const float *weight, *bias;  // (dim): parameters of the LayerNorm
   const void* x;
   void* y;
   // Arguments of the backward pass. parts (part_count, 2, dim): partial sums of the gradients with respect to weight

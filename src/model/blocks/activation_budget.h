@@ -11,7 +11,7 @@ namespace lazy {
 
 // Memory statistics of one device, in bytes.
 struct DeviceMemory {
-  int64_t reserved = 0;  // reserved by PyTorch's allocator, including cached blocks
+  int64_t reserved = 0;  // bytes that PyTorch's allocator has reserved, including cached blocks
   int64_t free = 0;      // bytes that the allocator can still reserve
   int64_t total = 0;
   int64_t retries = 0;  // number of times the allocator released its cached blocks because memory ran out
@@ -63,7 +63,7 @@ class ActivationBudget {
   std::atomic<int64_t> largest_ = 0;
   int64_t left_ = 0;
   int64_t needed_ = -1;       // memory in bytes that a step reserves if it recomputes everything; -1: not yet measured
-  int64_t seen_retries_ = 0;  // DeviceMemory::retries at the last fill()
+  int64_t seen_retries_ = 0;  // value of DeviceMemory::retries at the last call of fill()
   bool in_step_ = false;
   double share_ = 1;  // fraction of the free memory that may be used; reduced after allocator retries
 };

@@ -78,8 +78,8 @@ class Linear {
   void convert_weights_to(at::ScalarType dtype) const;
 
  private:
-  at::Tensor packed_;              // the shared storage; does not require a gradient
-  std::vector<at::Tensor> parts_;  // leaf tensors
+  at::Tensor packed_;              // W, the concatenation of all parts; does not require a gradient
+  std::vector<at::Tensor> parts_;  // leaf tensors, which are views of packed_
   bool last_apart_ = false;
   mutable CastCache cast_;
   mutable bool fp8_ = false;

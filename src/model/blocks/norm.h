@@ -25,7 +25,7 @@ struct NormOutput {
       : value(std::move(value)), from(std::move(from)), weight(std::move(weight)), bias(std::move(bias)), eps(eps) {}
 
   at::Tensor value;         // (..., dim); undefined if `pending`
-  at::Tensor from, weight;  // value = rms_norm(from, weight, eps); undefined if the tensor is not the output of a norm
+  at::Tensor from, weight;  // value = rms_norm(from, weight, eps); undefined if `value` is not the output of a norm
   // True if the norm has not been computed: the mixer or MLP that gets this NormOutput computes it inside its matrix
   // product (ops::skinny_gemm). Its result must then be the new residual stream, `from` plus the output of the mixer or
   // MLP; the last matrix product adds `from` (Linear::forward_add_residual).
@@ -50,7 +50,7 @@ struct NormWeights {
   at::Tensor weight, bias;   // (dim); both undefined: no norm
   bool unit_offset = false;  // true: the norm multiplies by 1 + weight instead of weight
 
-  at::Tensor factor() const;  // weight or 1 + weight; differentiable with respect to weight
+  at::Tensor factor() const;  // returns weight or 1 + weight; differentiable
 };
 NormWeights make_norm(const ModelConfig& config, at::Device device);
 

@@ -15,7 +15,7 @@ struct ChunkSpan {
   int64_t offset;   // position of the span's first token within its chunk
   bool ends_chunk;  // true: the span's last token is the last token of a chunk
   bool starts_document;
-  int64_t chunks = 1;       // number of whole chunks, if the span has more than one chunk
+  int64_t chunks = 1;       // number of chunks in the span; 1 if the span is a part of a chunk
   bool needs_state = true;  // false: the state after the span is not used
 };
 

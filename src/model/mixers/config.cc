@@ -86,7 +86,7 @@ void read_mixer(Config& config, ModelConfig& m) {
 void refuse_mixer_keys(Config& config, const std::string& kind) {
   const ConfigSection model = config.section("model"), mixer = config.section("mixer");
   for (const char* key :
-       {"heads", "key_dim", "value_dim", "chunk"}) {  // keys that all mixers have; the mixer-specific keys follow
+       {"heads", "key_dim", "value_dim", "chunk"}) {  // keys that all mixers have; keys of single mixers follow
     if (!mixer.has(key)) continue;
     fail("model",
          "{}: mixer.{}: not supported by {}, whose heads are set by num_heads and head_dim of [model]; supported by {}",

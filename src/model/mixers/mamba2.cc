@@ -33,7 +33,7 @@ class Mamba2Mixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), normalized per group
+  at::Tensor normed(const at::Tensor& y) const;  // RMSNorm of y (B, L, inner) in each group
 
   int64_t heads_, head_dim_, state_size_, groups_, chunk_;
   double norm_eps_;
@@ -187,7 +187,7 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["state_size"] = x.state_size;
   out["n_groups"] = x.groups;
   out["conv_kernel"] = x.conv_size;
-  // JSON cannot represent infinity: Python would write "Infinity", which only Python reads. The largest double is
+  // JSON cannot represent infinity, and only Python reads the "Infinity" that Python writes. The largest double is
   // written instead.
   if (x.step_min > 0 || !std::isinf(x.step_max))
     out["time_step_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};

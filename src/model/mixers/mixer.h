@@ -102,7 +102,7 @@ class RecurrentState {
  public:
   RecurrentState(const ForwardOptions& options, int64_t layer, size_t count);
   at::Tensor& operator[](size_t n) { return tensors_[n]; }
-  void save();  // writes the state to the cache, if there is one
+  void save();  // writes the state to the cache; does nothing without a cache
 
  private:
   std::vector<at::Tensor> tensors_;

@@ -23,10 +23,10 @@ struct MixerKind {
   MixerType type = MixerType::attention;  // the name of this type is the value of `kind` in [model]
   std::string model_type;                 // value of model_type in config.json
   std::string architecture;               // value of `architectures` in config.json
-  double hidden_ratio = 4;                // default hidden_ratio of the MLP
+  double hidden_ratio = 4;                // default of hidden_ratio, which sets the width of the MLP
   bool mlp = true;                        // layers have an MLP after the mixer
-  bool window = false;                    // contains (sliding-window) attention
-  bool rope = false;                      // applies RoPE with base rope_theta to queries and keys
+  bool window = false;                    // the mixer contains (sliding-window) attention
+  bool rope = false;                      // the mixer applies RoPE with base rope_theta to queries and keys
   double norm_eps = 1e-6;
   std::vector<const char*> keys;  // keys of [mixer] in addition to heads, key_dim, value_dim and chunk
   MixerConfig defaults;           // defaults of [mixer]; sizes that are 0 are inferred from hidden_size

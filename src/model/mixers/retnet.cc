@@ -156,7 +156,7 @@ const MixerKind kRetNet = {.type = MixerType::retnet,
                            .model_type = "retnet",
                            .architecture = "RetNetForCausalLM",
                            .hidden_ratio = 2,
-                           .keys = {"conv_size", "gate"},  // the key conv_size accepts only one value
+                           .keys = {"conv_size", "gate"},  // conv_size accepts only 0
                            .defaults = {.conv_size = 0},
                            .make = make_mixer_as<RetNetMixer>,
                            .infer_sizes = infer_retnet_sizes,

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kBlock = 128;
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
-  if (rope.base == 0 || x.size(1) == 0) return x;  // no RoPE
+  if (rope.base == 0 || x.size(1) == 0) return x;  // the model has no RoPE, or x is empty
   return ops::rope(x, rope.base, offset,
                    {.rotary_dim = rope.rotary_dim,
                     .interleaved = rope.interleaved,

@@ -259,7 +259,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const auto by_head = [&](const at::Tensor& x) { return x.view({-1, s.q.size(2), kDim}).sum(0); };
     variable_list out = {d_q, d_k, d_v, d_rate, d_scale.view({-1, kTokens}).sum(0), by_head(d_weight), by_head(d_bias)};
     out.insert(out.end(), d_state.begin(), d_state.end());
-    out.emplace_back();  // last_state has no gradient
+    out.emplace_back();  // undefined gradient for the argument last_state
     return out;
   }
 };

@@ -107,7 +107,7 @@ Result call(const char* name, const char* overload, const Arguments&... argument
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined
+  Tensor() = default;  // creates an undefined tensor
   explicit Tensor(torch::stable::Tensor tensor) : tensor_(std::move(tensor)) {}
 
   bool defined() const { return tensor_.has_value(); }
@@ -156,7 +156,7 @@ class Tensor {
     torch::stable::Tensor self = stable();  // torch::stable::narrow takes a non-const reference
     return Tensor(torch::stable::narrow(self, dim, start, length));
   }
-  std::vector<Tensor> chunk(int64_t count, int64_t dim) const {  // requires that the axis is evenly divisible
+  std::vector<Tensor> chunk(int64_t count, int64_t dim) const {  // `count` must divide the size
     std::vector<Tensor> parts;
     const int64_t length = size(dim) / count;
     for (int64_t n = 0; n < count; ++n) parts.push_back(narrow(dim, n * length, length));

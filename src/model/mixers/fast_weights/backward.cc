@@ -250,7 +250,7 @@ class Backward {
   const int64_t updates_;  // number of chunks after which the state is used: all, or all but the last one
   FastWeights d_;
   Tensors W_, b_, S_;
-  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // the entries of a chunk are complete after through_chunk
+  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // gradients; complete for a chunk after through_chunk(chunk)
   // Products u M for every chunk, where u is the input of the layer and M is the gradient with respect to the weights
   // (by_W_) or to the momentum (by_S_) after the chunk.
   Tensors by_W_, by_S_;

@@ -100,7 +100,7 @@ struct Steps {
       }
       if (spec.bias) y.add_(c.b[n]);
       at::Tensor overlap = product(a, transposed(c.u[n]));
-      if (spec.bias) overlap.add_(1);  // the bias is the weight of a constant input 1
+      if (spec.bias) overlap.add_(1);  // the bias acts as a weight whose input is always 1
       accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
       if (n == last()) break;
       c.x[n] = y;

@@ -8,8 +8,8 @@ struct Gelu {
   bool tanh;  // true: tanh approximation of GELU; false: exact GELU
 
   at::Tensor operator()(const at::Tensor& z) const;
-  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * act'(z), where act is GELU
-  at::Tensor second(const at::Tensor& z) const;                                // act''(z)
+  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * GELU'(z)
+  at::Tensor second(const at::Tensor& z) const;                                // second derivative of GELU at z
   // Same results as operator() and backward(), written to `out`.
   void write(at::Tensor out, const at::Tensor& z) const;
   void write_backward(at::Tensor out, const at::Tensor& gradient, const at::Tensor& z) const;

@@ -24,8 +24,8 @@ at::Tensor split(const at::Tensor& x, int64_t C, at::ScalarType type) {
 
 // The document index of each token, and of the token that precedes the first token.
 struct Documents {
-  at::Tensor tokens;  // (N C); undefined: all tokens belong to one document
-  at::Tensor before;  // (1)
+  at::Tensor tokens;  // (N C) for N chunks of C tokens; undefined: all tokens are in one document
+  at::Tensor before;  // (1): document of the preceding token
 };
 
 ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents, int64_t N, int64_t H, int64_t C,

@@ -15,15 +15,15 @@ struct ChunkDecays {
   at::Tensor pairs;   // (N, B, H, C, C): decay from the column's token to the row's token; 0 above the diagonal
   at::Tensor reads;   // (N, B, H, C, 1): decay of the state before the chunk, at each token
   at::Tensor writes;  // (N, B, H, C, 1): decay of each token's write at the end of the chunk
-  at::Tensor keeps;   // (N, B, H, 1, 1): decay of the state across the chunk; N is never broadcast
+  at::Tensor keeps;   // (N, B, H, 1, 1): decay of the state across the chunk; N is the number of chunks
 };
 
 // Whole chunks of a sequence, in the dtype of the state. Dimensions as in ChunkDecays, and G groups of heads, K
 // key_dim, V value_dim.
 struct Chunks {
-  at::Tensor q, k;   // (N, B, G, C, K); q is already scaled
+  at::Tensor q, k;   // (N, B, G, C, K); q is already multiplied by Inputs::scale
   at::Tensor v;      // (N, B, H, C, V)
-  at::Tensor beta;   // (N, B, H, C, 1) or undefined
+  at::Tensor beta;   // (N, B, H, C, 1): write strength of each token; undefined: 1
   at::Tensor state;  // (B, H, K, V): state before the first chunk
   ChunkDecays decays;
 };

@@ -17,12 +17,12 @@ struct Inputs {
   // fp32 (float64 for float64 inputs), at most 0. Shape (B, L, H), or (H) if constant over time. Undefined: no decay.
   at::Tensor log_decay;
   at::Tensor beta;           // (B, L, H): write strength of each token; undefined: 1. Required by the delta rule
-  at::Tensor skip;           // (H): skip v is added to the output of the decaying recurrence; undefined: 0
+  at::Tensor skip;           // (H): skip * v is added to the output of the decaying recurrence; undefined: 0
   at::Tensor initial_state;  // (B, H, K, V) in the dtype of the state; undefined: zeros
   // (documents + 1) int32 or int64, on the host or on the device of v: offsets of packed documents. B must be 1, and
   // the state is reset at the start of each document. Undefined: sequences are not packed.
   at::Tensor cu_seqlens;
-  double scale = 1;  // factor of the queries
+  double scale = 1;  // factor by which the queries are multiplied
 };
 
 struct Outputs {

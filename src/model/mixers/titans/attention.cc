@@ -76,7 +76,7 @@ struct HeadProducts {
     const at::Tensor own = at::eye(H, of_heads.options().dtype(factors)).view({H, 1, H, 1});
     return (of_heads.to(factors).unsqueeze(2) * own).flatten(2, 3).flatten(0, 1);
   }
-  static at::Tensor blocks(const at::Tensor& joined, int64_t heads) {  // (rows, columns, heads)
+  static at::Tensor blocks(const at::Tensor& joined, int64_t heads) {  // returns (rows, columns, heads)
     return joined.view({heads, joined.size(0) / heads, heads, joined.size(1) / heads}).diagonal(0, 0, 2);
   }
 };

@@ -51,7 +51,7 @@ class SlidingAttention {
   at::Tensor forward(const NormOutput& x, const Tokens& tokens, const at::Tensor& prefix, std::vector<at::Tensor>* past,
                      bool deterministic) const;
 
-  Linear qkv;  // parts: q_proj, k_proj, v_proj
+  Linear qkv;  // the projections q_proj, k_proj and v_proj
 
  private:
   ModelConfig config_;

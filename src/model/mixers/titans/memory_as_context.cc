@@ -152,7 +152,7 @@ class TitansMac final : public TitansMixer {
   std::vector<const Linear*> products() const override;
 
  private:
-  Linear attention_;  // parts: q_proj, k_proj, v_proj
+  Linear attention_;  // the projections q_proj, k_proj and v_proj
   BranchProduct product_;
 };
 

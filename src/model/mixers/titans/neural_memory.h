@@ -24,7 +24,7 @@ using MemoryWeights = std::vector<at::Tensor>;
 struct MemoryInputs {
   at::Tensor q, k, v;       // (batch, length, heads, dim)
   at::Tensor step;          // step size theta, (batch, length, heads)
-  at::Tensor log_momentum;  // log eta, same shape; logarithms because many gates are multiplied
+  at::Tensor log_momentum;  // log eta, same shape; a logarithm, because many gates are multiplied
   at::Tensor log_keep;      // log(1 - alpha), with the weight decay alpha; same shape
   at::Tensor norm = {};     // weight of the norm of M, (heads, dim); undefined: no norm
   bool rounded = false;     // see FastWeights::rounded
@@ -39,7 +39,7 @@ struct MemoryState {
   MemoryWeights weights;       // weights of M after the latest token
   MemoryWeights momentum;      // momentum after the latest token
   MemoryWeights base;          // weights at the start of the current chunk, where the gradients are computed
-  int64_t chunk_position = 0;  // number of tokens of the current chunk seen so far
+  int64_t chunk_position = 0;  // number of tokens of the current chunk that were processed so far
 };
 
 // Returns the state before the first token, with zero momentum. `weights` has the shapes (heads, in, out), without the

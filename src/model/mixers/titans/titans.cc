@@ -63,7 +63,7 @@ class BranchStates {
   std::vector<at::Tensor>* window() { return kept_ ? &window_ : nullptr; }
   std::vector<at::Tensor>* memory() { return kept_ ? &memory_ : nullptr; }
   int64_t seen() const { return seen_; }  // number of tokens that the memory has already processed
-  void keep();                            // writes the states to the cache, if there is one
+  void keep();                            // writes the states to the cache; does nothing without a cache
 
  private:
   std::vector<at::Tensor>* kept_ = nullptr;
