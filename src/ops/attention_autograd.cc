@@ -205,7 +205,7 @@ AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
 
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   implement_reverse_mode(m, "attention", attention_autograd);
-  // A second derivative raises an error only when it is computed, not when the first one is computed with create_graph.
+  // Only computing a second derivative raises an error; computing the first derivative with create_graph does not.
   m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
   m.impl("attention_forward", torch::autograd::autogradNotImplementedFallback());
 }

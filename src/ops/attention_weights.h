@@ -1,5 +1,5 @@
-// Attention scores and weights as explicit tensors (batch, heads, queries, keys), for probes, measurements and
-// attention variants that the operator does not support. The operator itself never materializes these matrices.
+// Attention scores and weights as explicit tensors (batch, heads, queries, keys), for activation hooks, measurements
+// and attention variants that the operator does not support. The operator itself never materializes these matrices.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -12,9 +12,9 @@ struct AttentionTerms {
   at::Tensor distance_bias, tau;  // undefined: not used
 };
 
-// Reference definition in float64: returns the weights (batch, heads, queries, keys) on the CPU as lazy::attention
-// computes them for q (batch, queries, heads, head_dim) and k (batch, keys, kv_heads, head_dim). The weight of a masked
-// key is 0.
+// Returns the weights (batch, heads, queries, keys) as lazy::attention defines them, computed in float64 on the CPU by
+// the reference implementation. q is (batch, queries, heads, head_dim), and k is (batch, keys, kv_heads, head_dim). The
+// weight of a masked key is 0.
 at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms);
 
 // attention_scores() and normalized_weights() compute the same weights as reference_weights() in two differentiable
@@ -34,10 +34,11 @@ at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& te
 at::Tensor block_weights(const at::Tensor& scores, const at::Tensor& visible, const at::Tensor& count,
                          const at::Tensor& tau, const AttentionOptions& options);
 
-// Returns the statistics of the operator for these weights: (3, batch, heads, queries).
+// Returns the statistics that the operator computes, for given weights: (3, batch, heads, queries).
 at::Tensor weight_statistics(const at::Tensor& weights);
 
-// Returns weights * v for v (batch, keys, kv_heads, head_dim): (batch, queries, heads, head_dim).
+// Returns the weighted sums of the values v (batch, keys, kv_heads, head_dim), with the shape (batch, queries, heads,
+// head_dim).
 at::Tensor weighted_values(const at::Tensor& weights, const at::Tensor& v);
 
 }  // namespace lazy::ops

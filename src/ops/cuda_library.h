@@ -30,9 +30,10 @@ struct CudaLibrary {
                            AttentionGradients& g) = nullptr;
 
   // The backward pass of a softmax whose keys are processed in several parts: computes the gradients for one part of
-  // the keys. Requires check_backward and the normalizer softmax_sink, whose rows have weight outside of the given
-  // keys; the sink itself is not read. out and lse are the results of the whole softmax. Returns false without
-  // computing anything if the kernels would derive the row statistics from the given keys only.
+  // the keys. out and lse are the results of the whole softmax. Requires check_backward and the normalizer
+  // softmax_sink, because with this normalizer the weights of the given keys need not add up to 1; the values of the
+  // sink are not read. Returns false without computing anything if the kernels would compute the per-row sums from the
+  // given keys instead of from out and lse.
   bool (*softmax_part_backward)(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                                 const at::Tensor& lse, AttentionGradients& g) = nullptr;
 };

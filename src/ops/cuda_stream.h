@@ -26,7 +26,7 @@ struct __attribute__((visibility("hidden"))) DeviceGuard {
 #endif
 };
 
-// The current stream of the current device.
+// Returns PyTorch's current stream on the current device.
 inline cudaStream_t current_stream() {
 #ifdef LAZY_STABLE_ABI
   void* stream = nullptr;

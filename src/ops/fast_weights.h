@@ -19,7 +19,7 @@ struct FastWeightsKernels {
   // The functions below launch kernels on the current stream.
   void (*forward)(const FastWeightsProblem& problem);
   void (*backward)(const FastWeightsProblem& problem);
-  // Conversions of the inputs and outputs of the Titans memory, over all tokens.
+  // These functions convert the inputs and the outputs of the Titans memory, for all tokens.
   void (*factors)(const MemoryFactors& factors);
   void (*factors_backward)(const MemoryFactors& factors);
   void (*tokens)(const MemoryTokens& tokens);

@@ -7,8 +7,8 @@
 
 namespace lazy::ops {
 
-// The name of the kernel that computes a problem on the current GPU: "plain", "portable" or "hopper". Call load_cuda()
-// first.
+// Returns the name of the kernel that computes a problem on the current GPU: "plain", "portable" or "hopper". Call
+// load_cuda() first.
 std::string cuda_attention_kernel(const kernels::Problem& problem);
 
 }  // namespace lazy::ops

@@ -8,14 +8,14 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
-// LAZY_SCHEMAS(m) { m.def("..."); }   LAZY_KERNELS(CPU, m) { m.impl("name", LAZY_KERNEL(function)); }
+// Usage: LAZY_SCHEMAS(m) { m.def("..."); }   LAZY_KERNELS(CPU, m) { m.impl("name", LAZY_KERNEL(function)); }
 #define LAZY_SCHEMAS(m) TORCH_LIBRARY_FRAGMENT(lazy, m)
 #define LAZY_KERNELS(key, m) TORCH_LIBRARY_IMPL(lazy, key, m)
 #define LAZY_KERNEL(function) function
 
 namespace lazy::ops {
 
-// The state of torch.use_deterministic_algorithms.
+// Whether torch.use_deterministic_algorithms is enabled.
 inline bool deterministic_algorithms() { return at::globalContext().deterministicAlgorithms(); }
 
 // Remembers a tensor and its version: is(t) says whether t is the same tensor and has not been modified since.

@@ -70,7 +70,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
                         : tokens > 0 ? at::empty({vocabulary, dim}, f32)
                                      : at::zeros({vocabulary, dim}, f32);
 
-  // All chunks have about the same number of tokens, which is a multiple of the tile size of the products.
+  // All chunks have about the same number of tokens, a multiple of the tile size of the matrix products.
   const int64_t stride = std::max<int64_t>(1, (vocabulary + kPadding - 1) / kPadding) * kPadding;
   const int64_t most = std::max<int64_t>(1, kChunkLogitsCuda / stride), chunks = (tokens + most - 1) / most;
   const int64_t chunk = chunks <= 1 ? tokens : std::min(most, ((tokens + chunks - 1) / chunks + 127) / 128 * 128);

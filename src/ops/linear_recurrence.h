@@ -39,8 +39,8 @@ std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in)
 using RecurrenceFits = bool (*)(int64_t key_dim, bool delta);
 void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::linear_recurrence: expected ..., received ..." and do
-// not read data.
+// Only the CPU and CUDA implementations use the following declarations. check_linear_recurrence() throws
+// "lazy::linear_recurrence: expected ..., received ..." for invalid arguments, without reading tensor data.
 #define LAZY_RECURRENCE_PARAMETERS                                                                 \
   const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const OptionalTensor &log_decay,  \
       const OptionalTensor &beta, const OptionalTensor &skip, const OptionalTensor &initial_state, \

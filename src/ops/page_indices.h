@@ -1,4 +1,4 @@
-// Encoding of the sources of gathered keys and values, for host and device code.
+// Encoding of the rows from which gathered keys and values are copied, for host and device code.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Records GPU work that is launched repeatedly, as a CUDA graph.
+// Records GPU work as a CUDA graph, so that the work can be launched repeatedly.
 #pragma once
 #include <c10/core/Device.h>
 

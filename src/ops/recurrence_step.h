@@ -11,7 +11,7 @@ namespace lazy::ops {
 
 constexpr int64_t kMaxStepKeys = 512;  // maximum key_dim of the kernel
 
-// Whether the kernel supports the input: length 1, no documents, fp32, bf16 or fp16.
+// Whether the kernel supports the input, which must have length 1, no documents, and dtype fp32, bf16 or fp16.
 bool serves_recurrence_step(const LinearRecurrence& in);
 // Returns the output, with the shape of v, and the next state.
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in);

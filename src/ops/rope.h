@@ -32,14 +32,14 @@ struct RopeOptions {
 // explicit positions.
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const RopeOptions& options = {});
 
-// For the CPU and CUDA implementations: the arguments as the dispatcher passes them.
+// The arguments of the operator as the dispatcher passes them, for the CPU and CUDA implementations.
 #define LAZY_ROPE_PARAMETERS                                                                                           \
   const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim, \
       bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,        \
       double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor,               \
       at::ArrayRef<double> pair_factors
 
-// rotary_dim is head_dim if the caller passed -1.
+// The arguments of RoPE except tensors. rotary_dim is head_dim if the caller passed -1.
 struct RopeArguments {
   double base;
   int64_t offset, rotary_dim;

@@ -27,8 +27,9 @@ struct RopeFrequencies {
   double attention_factor = 1;
 };
 
-// llama3 as in the release of Llama 3.1, yarn as in Peng et al. 2023 (arXiv 2309.00071), longrope as in Ding et al.
-// 2024 (arXiv 2402.13753). All are equal to the implementation in transformers.
+// Returns the rotation frequencies. The scaling method llama3 follows the Llama 3.1 release, yarn is defined by Peng et
+// al. 2023 (arXiv 2309.00071), and longrope by Ding et al. 2024 (arXiv 2402.13753). The results are equal to the
+// implementation in the transformers library.
 RopeFrequencies rope_frequencies(double base, int64_t rotary_dim, const RopeScaling& scaling);
 
 }  // namespace lazy::ops

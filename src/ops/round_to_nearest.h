@@ -23,7 +23,7 @@ struct Rounded {
   at::Tensor scale;   // fp32: (1, 1), (rows, 1) or (1, columns)
 };
 
-// x (rows, columns). Ties are rounded to even. If all values that share a scale are zero, the scale is 1.
+// Rounds x (rows, columns). Ties are rounded to even. If all elements that share a scale are zero, the scale is 1.
 Rounded rounded(const at::Tensor& x, const Rounding& rounding);
 // Returns the rounded x (..., columns) in the dtype of x. All dimensions but the last one form the rows.
 at::Tensor round_to_nearest(const at::Tensor& x, const Rounding& rounding);

@@ -19,8 +19,8 @@ constexpr int64_t kMaxTaps = 8;
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& past, const std::optional<at::Tensor>& cu_seqlens);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::short_convolution: expected ..., received ..." and do
-// not read data.
+// Only the CPU and CUDA implementations use the following declarations. check_short_convolution() throws
+// "lazy::short_convolution: expected ..., received ..." for invalid arguments, without reading tensor data.
 void check_short_convolution(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                              const OptionalTensor& past, const OptionalTensor& cu_seqlens);
 

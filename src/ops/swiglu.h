@@ -20,8 +20,8 @@ std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const 
 std::tuple<at::Tensor, at::Tensor> swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up,
                                                           bool recompute);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::swiglu: expected ..., received ..." and do not read
-// data.
+// Only the CPU and CUDA implementations use the following declarations. The check functions throw "lazy::swiglu:
+// expected ..., received ..." for invalid arguments, without reading tensor data.
 void check_swiglu(const at::Tensor& gate, const at::Tensor& up);
 void check_swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up);
 void check_swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up);

@@ -7,7 +7,8 @@
 
 namespace lazy::ops {
 
-// A tensor (sequences, tokens, heads, ...) with its strides in elements. Rows of 64 elements are aligned to 16 bytes.
+// A tensor (sequences, tokens, heads, ...), given by a pointer and the strides of its axes in elements. Rows of 64
+// elements are aligned to 16 bytes.
 struct TttTokens {
   void* at;
   int64_t sequence, token, head;

@@ -35,7 +35,8 @@ struct NormOutput {
 
   at::IntArrayRef sizes() const { return value.defined() ? value.sizes() : from.sizes(); }
 
-  // What a backward pass saves: (from, weight) for an RMSNorm on a GPU, otherwise (value, undefined).
+  // Returns the tensors to save for the backward pass: (from, weight) for an RMSNorm on a GPU, otherwise (value,
+  // undefined).
   std::pair<at::Tensor, at::Tensor> saved_for_backward() const {
     if (from.defined() && !bias.defined() && value.is_cuda()) return {from, weight};
     return {value, at::Tensor()};

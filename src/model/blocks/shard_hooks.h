@@ -1,5 +1,5 @@
-// Parameter shards: units of parameters that are gathered (or loaded) together, and the hooks that gather and free them
-// around their use in the forward and the backward pass.
+// Hooks for sharded or offloaded parameters. The parameters are grouped into units. The hooks gather (or load) the
+// weights of a unit before its use in the forward and the backward pass, and free them afterwards.
 #pragma once
 #include <cstddef>
 #include <optional>

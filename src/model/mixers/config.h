@@ -13,7 +13,7 @@ namespace config_json {
 class Fields;
 }
 
-// The values of `kind` in [model]: "lazy", "transformer" and the names of the mixers.
+// Returns the possible values of `kind` in [model]: "lazy", "transformer", "gpt2" and the names of the mixers.
 std::vector<std::string> model_kinds();
 // Reads attention_layers or attention_every from the section [model], and the section [mixer]. Call it after
 // num_hidden_layers has been read.
@@ -29,7 +29,7 @@ void check_mixer(const ModelConfig& m);
 // Reads the field `attn` of flash-linear-attention (FLA): the attention layers of a hybrid model and their sizes.
 void read_hybrid(const config_json::Fields& fields, ModelConfig& m);
 void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out);
-// Reads the fields of Lazy Attention, at the top level of config.json or in `attn`.
+// Reads the fields of Lazy Attention, which are at the top level of config.json or in its field `attn`.
 void read_lazy(const config_json::Fields& fields, ModelConfig& m);
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out);
 // Reads those fields of Lazy Attention that config.json contains for a pretrained model converted to elastic softmax:

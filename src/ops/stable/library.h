@@ -16,7 +16,8 @@
 
 namespace lazy::ops {
 
-// Python passes the state of torch.use_deterministic_algorithms to the kernels as an argument.
+// Always false, because in this build Python passes the state of torch.use_deterministic_algorithms to the kernels as
+// an argument.
 inline bool deterministic_algorithms() { return false; }
 
 // Remembers a tensor and its version: is(t) says whether t has the same memory, shape and dtype and has not been

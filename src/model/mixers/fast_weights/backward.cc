@@ -38,8 +38,8 @@ class Backward {
   }
 
  private:
-  // Backpropagates through the outputs, for all chunks together. Computes the gradients with respect to q, to the
-  // weights at the start of each chunk, and to the steps of the chunk.
+  // Backpropagates through the outputs of all chunks together. Computes the gradients with respect to q, to the state
+  // at the start of each chunk, to the inputs u and the gradients g of every token, and to the read factors.
   void through_reading(const at::Tensor& d_out) {
     const Gelu act = gelu_of(spec_);
     at::Tensor d_y = d_out;
@@ -179,8 +179,8 @@ class Backward {
 
   // Calls use(first, count, gradients) for ranges of chunks, where `gradients` are the gradients with respect to the
   // states after the chunks `first`, ..., `first + count - 1`. `all` contains the gradients with respect to the state
-  // before each chunk, which is equal to the state after the preceding chunk. at_the_end[n] contains the gradient with
-  // respect to the state after the last chunk.
+  // before each chunk, that is, the state after the preceding chunk. at_the_end[n] contains the gradient with respect
+  // to the state of layer n after the last chunk.
   template <typename Use>
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);

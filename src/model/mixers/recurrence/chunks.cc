@@ -39,7 +39,7 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
     a_NBHC = split(log_decay.unsqueeze(3), C, at::kDouble).squeeze(4);
   }
   const auto type = c10::typeMetaToScalarType(options.dtype());
-  // e^-1000 is zero in every dtype. More negative sums would only lose precision.
+  // The exponential of -1000 is zero in every dtype, so more negative log decays would only cost precision in the sums.
   const at::Tensor sum = a_NBHC.clamp_min(-1000).cumsum(3), last = sum.narrow(3, C - 1, 1);
   at::Tensor visible = at::ones({C, C}, options.dtype(at::kBool)).tril().view({1, 1, 1, C, C});
   at::Tensor reads = sum.to(type).exp(), writes = (last - sum).to(type).exp(), keeps = last.to(type).exp();
@@ -62,7 +62,8 @@ struct SavedInput {
   enum { q, k, v, state, log_decay, beta };
 };
 
-// `in` contains the tensors in the order of Slot. The tokens must be whole chunks.
+// Computes whole chunks. `in` contains the tensors in the order of SavedInput; their tokens must form whole chunks of C
+// tokens.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
   const at::Tensor& v = in[SavedInput::v];
@@ -80,8 +81,8 @@ std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Do
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
 
-// The lengths of the spans that are computed in succession: spans of many whole chunks, followed by the incomplete last
-// chunk.
+// Returns the lengths of the spans that are computed one after another: spans of many whole chunks, then the incomplete
+// last chunk.
 std::vector<int64_t> pieces(int64_t tokens, int64_t batch, int64_t length, int64_t chunk) {
   const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, batch * chunk)) * chunk;
   std::vector<int64_t> out;

@@ -5,9 +5,10 @@
 
 namespace lazy {
 
-// The memory's weights M and momentum S at each of T tokens are linear combinations of their values at the start and of
-// the gradients G at the T tokens: M_t = read_keep_t M + read_carry_t S - sum_{s <= t} read_steps_ts G_s. After the
-// last token, M is keep M + carry S - sum_s steps_s G_s, and S is momentum_keep S - sum_s momentum_steps_s G_s.
+// The weights M and the momentum S of the memory at each of T tokens are linear combinations of M and S before the
+// first token and of the gradients G at the T tokens: M_t = read_keep_t M + read_carry_t S - sum_{s <= t} read_steps_ts
+// G_s. After the last token, M is keep M + carry S - sum_s steps_s G_s, and S is momentum_keep S - sum_s
+// momentum_steps_s G_s.
 struct GateProducts {
   at::Tensor read_steps;                  // (..., T, T), lower triangular
   at::Tensor read_keep, read_carry;       // (..., T, 1)

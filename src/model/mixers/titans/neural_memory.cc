@@ -24,7 +24,8 @@ at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Ten
   return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
-// Fast weights with a norm minimize half of the squared error, so the step is doubled.
+// Returns the step size for fast weights. With a norm, fast weights minimize half of the squared error, so the step is
+// doubled.
 at::Tensor loss_scaled_step(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
 
 struct MemorySteps {

@@ -51,15 +51,16 @@ MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 std::vector<at::Tensor> tensors(const MemoryState& state);
 MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
-// Returns M(x) with constant weights in dtype `type`, for x (batch, length, heads, dim). For a 16-bit `type`, products
-// may use TF32, as with FastWeights::rounded.
+// Returns M(x) for x (batch, length, heads, dim), with weights that do not change from token to token. The result has
+// dtype `type`. For a 16-bit `type`, matrix products may use TF32, as with FastWeights::rounded.
 at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x, at::ScalarType type);
 
 // Returns M_t(q_t), (batch, length, heads, dim), and the state after the last token, for the recurrence
-//   S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
-// Without a norm, the squared error is replaced by its linear continuation for errors longer than sqrt(dim), which
-// bounds the gradient. cu_seqlens (documents + 1) is optional: each document then starts from `state`, which must be an
-// initial state and is returned unchanged. Inputs and state have the same dtype, float64 or fp32.
+//  S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
+// Here M_base is the memory with the weights at the start of the chunk. Without a norm, the squared error is replaced
+// by its linear continuation for errors longer than sqrt(dim), which bounds the gradient. cu_seqlens (documents + 1) is
+// optional: each document then starts from `state`, which must be an initial state and is returned unchanged. Inputs
+// and state have the same dtype, float64 or fp32.
 //
 // Uses the chunkwise dual form, which does not materialize per-token weights. Differentiable through the inner steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
