@@ -42,7 +42,7 @@ struct FastWeightsProblem {
   float *u, *t, *x;  // two layers only, (C, N, T, H): input of the last layer, its gradient, first layer's output at q
   float* overlap;    // (C, N, T, T): inner products of the last layer's inputs at q and at k, plus 1 with a bias
   float* out;        // (C, N, T, 64): outputs for q
-  void* kept;        // (C, N, kept_bytes), aligned to 16 bytes; null without for_backward: see ops/fast_weights.h
+  void* kept;        // (C, N, kept_bytes), see ops/fast_weights.h; aligned to 16 bytes; null without for_backward
 
   // Arguments of the backward pass. Each gradient has the shape of its tensor.
   const float* d_out;

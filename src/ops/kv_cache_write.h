@@ -14,7 +14,7 @@ struct PagePlaces {
   at::Tensor keys, values;  // page pools (pages, page_size, kv_heads, head_dim), contiguous; modified
   at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
   double rope_base = 0;     // 0: no rotation
-  RopeOptions rope;         // with positions (batch, length) int64
+  RopeOptions rope;         // rope.positions must be (batch, length) int64
   int64_t longest = 0;      // size of the RoPE table; rotations at later positions are correct but slower
 };
 struct PageWrite : PagePlaces {
@@ -28,7 +28,7 @@ at::Tensor kv_cache_write(const PageWrite& write);
 // The cache write of a token to which no source refers may be omitted. Sources in pages must not refer to slots that
 // `write` writes.
 struct GatheredKeys {
-  at::Tensor q, keys, values;  // keys and values (rows, kv_heads, head_dim)
+  at::Tensor q, keys, values;  // q as in PageWrite, rotated; keys and values (rows, kv_heads, head_dim)
 };
 GatheredKeys kv_cache_write_and_gather(const PageWrite& write, const at::Tensor& sources);
 

@@ -1,4 +1,4 @@
-// lazy::rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dimension, sums in fp32.
+// lazy::rms_norm computes y = x / sqrt(mean(x^2) + eps) * weight over the last dimension. Sums are fp32.
 #pragma once
 #include <cstdint>
 #include <tuple>

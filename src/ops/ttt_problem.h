@@ -34,9 +34,9 @@ struct TttProblem {
   TttTokens q, k, v;
   TttTokens rate;                        // fp32: learning rate of each token
   const float* scale;                    // (16): position_scale of TttInputs, one number per token of a chunk
-  const float *norm_weight, *norm_bias;  // (heads, 64)
+  const float *norm_weight, *norm_bias;  // (heads, 64): parameters of the inner LayerNorm
   TttLayer first, last;                  // the pointers in `first` are null with one layer
-  TttTokens out;                         // q + LayerNorm(f(q)); with two layers it may be null: not requested
+  TttTokens out;                         // q + LayerNorm(f(q)); with two layers, null means not requested
 
   float* g;  // (N, C, 16, 64): gradients of the inner loss with respect to the output of the last layer
   // Two layers only, (N, C, 16, H): the first layer's output at k (z) and at q (x), and the gradient with respect to

@@ -38,7 +38,7 @@ bool in_pairs(const at::Tensor& x) {
   return true;
 }
 
-ops::MemoryStream stream_of(const at::Tensor& x) {  // (B, H, tokens, dim)
+ops::MemoryStream stream_of(const at::Tensor& x) {  // x: (B, H, tokens, dim)
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
 
