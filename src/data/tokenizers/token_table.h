@@ -76,7 +76,7 @@ class SpecialTokens {
   std::vector<std::pair<std::string, AddedToken>> named_;  // for example "bos_token" -> token
   std::vector<AddedToken> extra_;                          // additional_special_tokens and similar lists
   std::vector<AddedToken> added_;                          // tokens whose ids are given
-  bool added_counts_ = false;  // whether flags in added_ override those in tokenizer.json
+  bool added_counts_ = false;                              // whether flags in added_ override those in tokenizer.json
   std::map<std::string, bool> flags_;
   std::vector<std::string> unset_;  // keys whose value is null
   std::optional<int32_t> config_bos_, config_eos_;
