@@ -6,7 +6,8 @@
 //   p_i      = softmax(s_i);  weight_ij = max(p_ij + tau / c_i, 0)                          (eq. 5, "elastic")
 //   out_i    = sum_j weight_ij v_j
 //
-// Key j is alive in row i if weight_ij > 0 in exact arithmetic. A NaN counts as alive.
+// Key j is called alive in row i if its weight is nonzero, that is, if weight_ij > 0 in exact arithmetic. A NaN counts
+// as alive.
 //
 // pos_i = i + k_length - q_length: the last query is at the position of the last key (bottom-right alignment), as
 // decoding with a KV cache requires. c_i is the number of keys that query i sees. Indices are 0-based. normalizers.h
@@ -22,13 +23,13 @@
 namespace lazy::kernels {
 
 enum class DType { f64, f32, bf16, f16 };
-enum class Offset { per_visible, constant };  // elastic's offset is tau / c_i or tau
+enum class Offset { per_visible, constant };  // the offset of elastic: tau / c_i (per_visible) or tau (constant)
 
 const char* name(DType dtype);
 
 struct Problem {
   int64_t batch = 1;
-  int64_t q_length = 0, k_length = 0;  // tokens per batch entry; packed sequences: total tokens
+  int64_t q_length = 0, k_length = 0;  // tokens per batch entry; with packed documents, tokens of all documents
   int64_t heads = 1, kv_heads = 1;     // heads is a multiple of kv_heads
   int64_t head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;  // element type of q, k, v, out and their gradients
@@ -46,10 +47,11 @@ struct Problem {
   const int32_t* cu_seqlens_q = nullptr;
   const int32_t* cu_seqlens_k = nullptr;
   int64_t sequences = 0;
-  int threads = 0;  // 0: default of OpenMP; results do not depend on it
+  int threads = 0;  // 0: the default of OpenMP; the results do not depend on the number of threads
 };
 
-// A tensor of shape (batch, token, head, dim). The fields are strides in elements. A packed tensor has batch = 1.
+// A tensor of shape (batch, token, head, dim). The fields batch, token, head and dim are the strides of these axes in
+// elements. A packed tensor has batch = 1.
 template <typename Void>
 struct BasicView {
   Void* data = nullptr;
@@ -68,20 +70,21 @@ struct Forward {
   const Real* sink = nullptr;           // shape (heads), for normalizer softmax_sink
   const Real* alibi_slopes = nullptr;   // shape (heads)
   View out;
-  // Null, or the shape of `out`: the sum of the values of the alive keys, u_i = sum_j [weight_ij > 0] v_j. The kernel
-  // writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.
+  // Null, or a tensor with the shape of `out`: for each row, the sum of the rows of V whose weight is nonzero, u_i =
+  // sum_j [weight_ij > 0] v_j. The kernel writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.
   View alive_sum;
-  // (batch, heads, q_length): one statistic per row. It is the natural log-sum-exp of the visible scores for softmax,
-  // elastic and softmax_sink (which includes the sink's term); the logarithm of the denominator for softpick; the
-  // threshold for sparsemax, where weight = max(s - lse, 0), and for entmax15, where weight = max(s / 2 - lse, 0)^2;
-  // unused for sigmoid. It is -inf for a row without a visible key.
+  // Shape (batch, heads, q_length): one statistic per row. For softmax, elastic and softmax_sink, it is the natural
+  // log-sum-exp of the visible scores; with softmax_sink, the sink is included. For softpick, it is the logarithm of
+  // the denominator. For sparsemax and entmax15, it is the threshold; the weights are max(s - lse, 0) for sparsemax and
+  // max(s / 2 - lse, 0)^2 for entmax15. For sigmoid, it is unused. It is -inf for a row without a visible key.
   Real* lse = nullptr;
-  // (3, batch, heads, q_length) or null: the weight on the sequence's first key, 1 - the sum of the row's weights, and
-  // the number of alive keys.
+  // Shape (3, batch, heads, q_length), or null. Three statistics per row: the weight on the sequence's first key, 1 -
+  // the sum of the row's weights, and the number of keys with nonzero weight.
   Real* stats = nullptr;
-  // (2, batch, heads, q_length) or null. Statistics of the row's visible scores s_i, independent of the normalizer:
-  // their maximum, and the entropy of p = softmax(s_i) in nats, ln sum_j exp(s_ij) - sum_j p_j s_ij. The sink is not
-  // counted as a score. The values are -inf and 0 for a row without a visible key, and NaN if a score is NaN or +inf.
+  // Shape (2, batch, heads, q_length), or null. Two statistics of the row's visible scores s_i, independent of the
+  // normalizer: the maximum, and the entropy of p = softmax(s_i) in nats, which is ln sum_j exp(s_ij) - sum_j p_j s_ij.
+  // The sink is not counted as a score. The values are -inf and 0 for a row without a visible key, and NaN if a score
+  // is NaN or +inf.
   Real* score_stats = nullptr;
 };
 
@@ -97,7 +100,7 @@ struct Backward {
   const Real* lse = nullptr;  // output of the forward pass
   ConstView alive_sum;        // output of the forward pass, or null if it was not written
   View d_q, d_k, d_v;
-  Real* d_distance_bias = nullptr;  // each gradient has the shape of its tensor
+  Real* d_distance_bias = nullptr;  // each of these four gradients has the shape of its parameter
   Real* d_tau = nullptr;
   Real* d_sink = nullptr;
   Real* d_alibi_slopes = nullptr;

@@ -1,5 +1,5 @@
-// Attention and decoding on NVIDIA GPUs. The structs of attention.h and decode.h are used with device pointers
-// everywhere, including cu_seqlens, lengths, block_table and visible_counts.
+// Attention and decoding on NVIDIA GPUs. All pointers in the structs of attention.h and decode.h are device pointers
+// here, including cu_seqlens, lengths, block_table and visible_counts.
 //
 // All work is queued on the caller's stream. The functions do not allocate memory and do not wait for the GPU, so calls
 // can be captured in a CUDA graph.
@@ -15,30 +15,31 @@ namespace lazy::kernels {
 struct CudaCall {
   void* stream = nullptr;      // a cudaStream_t; null: the default stream
   void* workspace = nullptr;   // size: backward_workspace_cuda or decode_workspace_cuda; aligned to 256 bytes
-  bool deterministic = false;  // backward is bit-identical from run to run and does not use alive_sum
+  bool deterministic = false;  // the backward is then bit-identical from run to run and does not use alive_sum
   CudaKernel kernel = CudaKernel::automatic;
 };
 
 // Facts about the current device.
 DeviceFacts device_facts();
 
-// The checks of kernel_table.h, for the current device.
+// The functions with the same names in kernel_table.h, applied to the current device.
 std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel);
 CudaKernel choose_cuda(const Problem& problem);
 
-// Whether the forward writes Forward::alive_sum if the pointer is given. The backward then computes the sums that a
-// row's gradient needs from d_out . out and d_out . alive_sum, without another sweep over the keys. The gradients then
-// include the rounding of out and alive_sum to 16 bits.
+// Whether the forward writes Forward::alive_sum if the pointer is given. If it does, the backward obtains the sums that
+// it needs for each row as the dot products d_out . out and d_out . alive_sum, without another sweep over the keys.
+// `out` and alive_sum are rounded to 16 bits, and the gradients then contain this rounding error.
 bool writes_alive_sum_cuda(const Problem& problem, const CudaCall& call);
 
 // Whether the backward supports Backward::cos and Backward::sin.
 bool rotates_back_cuda(const Problem& problem, const CudaCall& call);
 
-// Whether the backward computes the per-row sums from out and lse instead of from the keys. If so, with softmax_sink
-// and without d_sink, the keys given to the backward may be a subset of the keys from which out and lse were computed.
+// Whether the backward computes the sums that it needs for each row from `out` and lse, without a sweep over the keys.
+// If it does, the normalizer is softmax_sink, and d_sink is not requested, then the keys given to the backward may be a
+// subset of the keys from which `out` and lse were computed.
 bool reads_rows_from_out_cuda(const Problem& problem, const Backward<float>& arguments, const CudaCall& call);
 
-// Workspace of the backward in bytes. It is linear in the lengths.
+// Workspace of the backward in bytes. The size is linear in the sequence lengths.
 size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 
 // forward_cuda and backward_cuda throw std::invalid_argument with the text of unmet_condition_cuda if the kernel does
@@ -46,8 +47,8 @@ size_t backward_workspace_cuda(const Problem& problem, const CudaCall& call);
 void forward_cuda(const Problem& problem, const Forward<float>& arguments, const CudaCall& call);
 void backward_cuda(const Problem& problem, const Backward<float>& arguments, const CudaCall& call);
 
-// Workspace of decode_cuda in bytes: one float per key and row for the few sequences that are processed at a time, and
-// a small remainder.
+// Workspace of decode_cuda in bytes. Most of it stores the scores: one float per key and query row, for the few
+// sequences that are processed at the same time.
 size_t decode_workspace_cuda(const Problem& problem, const CacheSize& cache);
 
 // Results are bit-identical from run to run and on every GPU of one architecture. The device checks lengths and pages:

@@ -1,5 +1,6 @@
-// Decode attention: one or a few query rows per sequence against a long KV cache, contiguous or paged. Scores are
-// computed once and stored (one float per key and row), and only the rows of V with a nonzero weight are read.
+// Decode attention: one or a few query rows per sequence against a long KV cache, contiguous or paged. Each score is
+// computed only once and stored (one float per key and query row), and only the rows of V with a nonzero weight are
+// read.
 #pragma once
 #include "lazy/attention.h"
 
@@ -21,8 +22,9 @@ struct Decode {
   const int64_t* lengths = nullptr;      // shape (batch): number of cached keys per sequence
   const int64_t* block_table = nullptr;  // shape (batch, table_width); null: contiguous caches
   int64_t table_width = 0, page_size = 0;
-  // (batch) or null: for caches from which keys were evicted, the number c of visible keys that the elastic offset and
-  // the sigmoid bias use for the last row. Row i uses c - (q_length - 1 - i).
+  // Shape (batch), or null. For caches from which keys were evicted: the number c of visible keys from which elastic's
+  // offset (tau / c) and the sigmoid bias (-ln c) of the last query row are computed, in place of the number of cached
+  // keys. Row i uses c - (q_length - 1 - i).
   const int64_t* visible_counts = nullptr;
   const Real* distance_bias = nullptr;  // this and the next three parameters: see Forward
   const Real* tau = nullptr;
@@ -32,8 +34,9 @@ struct Decode {
   Real* lse = nullptr;          // shape (batch, heads, q_length), see Forward
   Real* stats = nullptr;        // shape (3, batch, heads, q_length), see Forward; or null
   Real* score_stats = nullptr;  // shape (2, batch, heads, q_length), see Forward; or null
-  // (batch, kv_heads) or null: the kernel adds the number of rows of V that it reads, which are the rows with a nonzero
-  // weight for at least one query row of the head group. Only the fast CPU kernel writes it.
+  // Shape (batch, kv_heads), or null: counters to which the kernel adds the number of rows of V that it reads. It reads
+  // a row of V if the weight is nonzero for at least one query row of the heads that share the kv head. Only the fast
+  // CPU kernel writes it.
   int64_t* value_rows = nullptr;
 };
 
@@ -46,7 +49,8 @@ namespace reference {
 void decode(const Problem& problem, const Decode<double>& arguments);
 }  // namespace reference
 
-// The count of keys that the offset of `row` uses. `visible` is the number of keys that the row sees.
+// Returns the number of visible keys from which elastic's offset and the sigmoid bias of query row `row` are computed.
+// `visible` is the number of cached keys that the row sees.
 template <typename Real>
 int64_t offset_count(const Problem& p, const Decode<Real>& a, int64_t batch, int64_t row, int64_t visible) {
   return a.visible_counts ? a.visible_counts[batch] - (p.q_length - 1 - row) : visible;

@@ -78,21 +78,23 @@ inline constexpr auto kTensorCoreHeadSizes = [] {
   return sizes;
 }();
 
-// The plain kernel and the decode kernels support every head size up to the last of these limits; the instantiation for
-// the next larger limit computes it. The tensor-core products of decode require multiples of kDecodeHeadMultiple.
+// The plain kernel and the decode kernels support every head size up to the last of these limits. A head size between
+// two limits is computed by the instantiation for the larger limit. The tensor-core products of decode require head
+// sizes that are multiples of kDecodeHeadMultiple.
 inline constexpr int kHeadSizeLimits[] = {64, 128, 256};
 inline constexpr int kMaxHeadSize = 256;
 inline constexpr int kDecodeHeadMultiple = 8;
 
-// Maximum number of distance biases whose gradient one block sums in shared memory. The hopper kernel supports no
-// larger distance bias.
+// Maximum bias_window (number of distance biases per head) for which a thread block can sum the gradient of the
+// distance bias in shared memory. The hopper kernel does not support a larger bias_window.
 inline constexpr int kMaxBlockBias = 2048;
 
 // Maximum head size for which the tensor-core kernels compute alive_sum (attention.h). Larger heads would need too many
 // registers.
 inline constexpr int kMaxAliveSumHead = 128;
 
-// The smallest of kHeadSizeLimits that is not below either head size; 0 if both do not fit.
+// Returns the smallest of kHeadSizeLimits that is at least as large as both head sizes, or 0 if one of them exceeds
+// every limit.
 constexpr int head_size_limit(int64_t head_dim, int64_t value_dim) {
   for (const int size : kHeadSizeLimits) {
     if (head_dim <= size && value_dim <= size) return size;
@@ -123,7 +125,7 @@ CudaKernel choose_cuda(const Problem& problem, const DeviceFacts& device);
 
 // Capacity of a KV cache.
 struct CacheSize {
-  int64_t keys = 0;   // maximum keys per sequence: the capacity, or table_width * page_size
+  int64_t keys = 0;   // maximum number of keys per sequence; for paged caches, table_width * page_size
   int64_t pages = 0;  // paged caches: number of pages in k and in v
 };
 

@@ -53,7 +53,7 @@ static_assert(
     }(),
     "kNormalizers follows the order of Normalizer");
 
-// Constant added to softpick's denominator, in units of exp(max(largest score, 0)).
+// Softpick adds this constant, multiplied by exp(max(largest score, 0)), to its denominator.
 inline constexpr double kSoftpickEpsilon = 1e-8;
 
 // Returns null for a value that the table does not list.

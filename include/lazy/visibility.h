@@ -11,7 +11,7 @@ namespace lazy::kernels {
 // One document: a batch entry, or one span of packed tokens.
 struct Sequence {
   int64_t batch = 0;                  // index along the tensors' batch axis
-  int64_t q_begin = 0, q_length = 0;  // tokens along the tensors' token axis
+  int64_t q_begin = 0, q_length = 0;  // range of tokens along the token axis of q; k_begin and k_length: of k and v
   int64_t k_begin = 0, k_length = 0;
 };
 

@@ -71,8 +71,8 @@ std::string unmet_type(const std::string& kernel, const std::string& verb, const
 
 std::string capability(int n) { return std::to_string(n / 10) + "." + std::to_string(n % 10); }
 
-// Checks for the portable and the hopper kernel: first the head sizes, families and element types in
-// kTensorCoreKernels, then the additional limits of the hopper kernel, then the GPU.
+// Checks whether the portable or the hopper kernel supports the problem: first the head sizes, families and element
+// types in kTensorCoreKernels, then the additional limits of the hopper kernel, then the GPU.
 std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const DeviceFacts& device) {
   const std::string the_kernel = std::string("the ") + name(kernel) + " kernel";
   const NormalizerTraits& normalizer = traits(p.normalizer);

@@ -7,7 +7,7 @@
 
 namespace lazy {
 
-// 64-bit XXH3.
+// Returns the 64-bit XXH3 hash of the bytes.
 uint64_t checksum(const void* data, size_t size);
 inline uint64_t checksum(std::string_view data) { return checksum(data.data(), data.size()); }
 

@@ -102,11 +102,11 @@ void name_shipped(const fs::path& path) {
        path.string(), (program.parent_path() / *path.begin()).string());
 }
 
-// The tables of a configuration, each with the name of its file.
+// The TOML tables that a configuration consists of. Each table is stored with the name of its file.
 struct Layers {
   using Table = std::pair<std::string, toml::table>;
-  std::vector<Table> merged;                            // later ones override earlier ones
-  std::vector<std::pair<std::string, Table>> variants;  // by name
+  std::vector<Table> merged;                            // later tables override earlier ones
+  std::vector<std::pair<std::string, Table>> variants;  // pairs of a variant's name and its table
   std::vector<Table> over_recipe;
 
   std::vector<std::string> variant_names() const {
@@ -116,7 +116,8 @@ struct Layers {
   }
 };
 
-// Moves the tables that are not always merged from `root` to `layers`.
+// Moves the tables [variants.NAME] and [over_recipe] from `root` to `layers`, because they are merged only under
+// certain conditions.
 void take_conditional(toml::table& root, const std::string& file, Layers& layers) {
   const auto as_table = [&](const toml::node& node, const std::string& key) -> const toml::table& {
     const auto* table = node.as_table();
@@ -147,7 +148,8 @@ void add_variant(const std::string& variant, const std::string& files, Layers& l
 
 void collect_file(const fs::path& path, Layers& layers, int depth);
 
-// Reads the parts of a composed configuration. Paths are relative to `folder`.
+// Reads the parts of a composed configuration (FILE+FILE+VARIANT...) and appends their tables to `layers`. Paths are
+// relative to `folder`.
 void collect(const fs::path& folder, const std::string& composed, Layers& layers, int depth) {
   std::string before;
   bool recipe = false;
@@ -163,7 +165,8 @@ void collect(const fs::path& folder, const std::string& composed, Layers& layers
   }
 }
 
-// Reads `path` and the files it extends. Base files come first, and later layers override earlier ones.
+// Reads `path` and the files that it names in `extends`, and appends their tables to `layers`. The tables of the
+// extended files come first, so that `path` overrides them.
 void collect_file(const fs::path& path, Layers& layers, int depth) {
   if (depth > 16) fail("config", "{}: `extends` forms a cycle or is nested more than 16 levels deep", path.string());
   if (!fs::exists(path)) {
@@ -231,7 +234,7 @@ Config Config::parse(const std::string& text, const std::string& name) {
   Config config;
   config.name_ = name;
   toml::table root = parse_toml(text, name);
-  Layers conditional;  // ignored: a text has no parts after it
+  Layers conditional;  // ignored: only configurations that are composed of several parts use them
   take_conditional(root, name, conditional);
   config.merge(&root, name, nullptr);
   return config;
@@ -278,7 +281,8 @@ std::vector<ConfigSection> Config::sections(const std::string& name) {
   return out;
 }
 
-// Suggests a replacement for an unknown key: a key of the same section or of another section.
+// Returns the part of an error message that suggests a known key, of the same section or of another one, for an unknown
+// key.
 static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section,
                               const std::string& key) {
   std::map<std::string, std::string> elsewhere;  // maps a key to its section

@@ -22,8 +22,8 @@ using ConfigValue = std::variant<bool, int64_t, double, std::string, std::vector
 
 class Config;
 
-// One [section]. A key of a nested table is named "table.key". If a value has a wrong type or is out of range, the
-// getters throw Error with file, line, key, what was expected and what was found.
+// One [section] of a configuration. A key of a nested table is named "table.key". If a value has a wrong type or is out
+// of range, the getters throw Error with file, line, key, what was expected and what was found.
 class ConfigSection {
  public:
   bool has(const std::string& key) const;
@@ -40,8 +40,8 @@ class ConfigSection {
     return *table.find(choice(key, table.name(fallback), table.names()));
   }
   std::vector<std::string> strings(const std::string& key,
-                                   const std::vector<std::string>& fallback);  // also accepts a single string
-  // also accepts a single number
+                                   const std::vector<std::string>& fallback);  // the value may be a single string
+  // The value may also be a single number.
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);
   // Returns where the key was set, "train.toml:12" or "--set", for error messages of the caller.
   std::string where(const std::string& key) const;
@@ -64,13 +64,14 @@ class Config {
   static Config load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
   static Config parse(const std::string& text, const std::string& name = "configuration");
   ConfigSection section(const std::string& name);
-  // Returns the tables of an array `[[name]]` in file order. Messages name them [name 1], [name 2], ...
+  // Returns the tables of an array `[[name]]` in file order. Error messages refer to the first table as [name 1].
   std::vector<ConfigSection> sections(const std::string& name);
   void check_all_used() const;
   // Returns the merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
   const std::string& name() const { return name_; }
-  // Folder of the file, to which its relative paths refer. Empty for parsed text.
+  // Returns the folder of the configuration file. Relative paths in the file are relative to this folder. Empty for
+  // parsed text.
   const std::filesystem::path& directory() const { return directory_; }
 
  private:
@@ -85,7 +86,7 @@ class Config {
   void merge_section(const void* toml_table, const std::string& section, const std::string& name, const char* where);
   std::map<std::string, Entry> entries_;                // keys have the form "section.key"
   std::map<std::string, size_t> arrays_;                // number of tables of each [[array]]
-  std::map<std::string, std::set<std::string>> known_;  // keys that have been read so far, by section
+  std::map<std::string, std::set<std::string>> known_;  // maps each section to the keys that have been read so far
 };
 
 }  // namespace lazy

@@ -14,12 +14,12 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kExtension = ".toml";
-constexpr std::string_view kSharedFile = "recipe";  // what the models of a removed folder extended
-constexpr int kMaxParents = 3;  // of the program's folder, which is build/ or build/tests/ in a source tree
+constexpr std::string_view kSharedFile = "recipe";  // stem of the file that the models in removed folders extended
+constexpr int kMaxParents = 3;  // levels above the program to search; it is in build/ or build/tests/
 
 const char* folder_of(ShippedKind kind) { return kind == ShippedKind::model ? "models" : "recipes"; }
 
-// Returns the folder configs/, or "" if there is none.
+// Returns the folder configs/ that contains the shipped models and recipes, or "" if it is not found.
 fs::path shipped_folder() {
   std::error_code error;
   std::vector<fs::path> candidates{"configs"};
@@ -35,7 +35,8 @@ fs::path shipped_folder() {
   return {};
 }
 
-// Returns the file of a model or recipe that is given as a name or a path. `argument`: --model, for messages.
+// Returns the file of a model or recipe that is given as a name or a path. `argument` is the name of the command-line
+// argument for messages, such as --model.
 std::string file_of(ShippedKind kind, const std::string& part, const std::string& argument) {
   if (is_config_file(part)) return part;
   const std::vector<std::string> names = shipped_names(kind);
@@ -49,14 +50,15 @@ std::string file_of(ShippedKind kind, const std::string& part, const std::string
   return shipped_folder() / folder_of(kind) / (part + std::string(kExtension));
 }
 
-// Splits NAME[+VARIANT...] or FILE[+VARIANT...].
+// Splits an argument NAME[+VARIANT...] or FILE[+VARIANT...] at "+" into its parts.
 std::vector<std::string> named_parts(const std::string& text) {
   return text.find(kExtension) == std::string::npos && !fs::exists(text) ? split(text, '+') : config_parts(text);
 }
 
 std::string join(const std::vector<std::string>& parts) { return fmt::format("{}", fmt::join(parts, "+")); }
 
-// "lazy-340m-15b-no-elastic" as a model, a recipe and optionally a variant.
+// Splits a stem such as "lazy-340m-15b-no-elastic" into a model, a recipe and optionally a variant. Returns the part of
+// a message that tells how to use them, or "" if no such model and recipe exist.
 std::string as_model_and_recipe(const std::string& stem, const fs::path& configs, bool extended) {
   for (const std::string& model : shipped_names(ShippedKind::model)) {
     if (!stem.starts_with(model + "-")) continue;
@@ -75,8 +77,8 @@ std::string as_model_and_recipe(const std::string& stem, const fs::path& configs
   return "";
 }
 
-// The file NAME.toml of `folder`, or else of `configs`, that has the variant; "" if there is none. An empty variant
-// means the file alone.
+// Searches `folder` and then `configs` for a file NAME.toml that declares the variant. Returns the part of a message
+// that tells how to use it, or "" if there is none. If `variant` is empty, only the file must exist.
 std::string as_variant(const fs::path& folder, const fs::path& configs, const std::string& name,
                        const std::string& variant) {
   for (const fs::path& place : {folder, configs}) {
@@ -98,7 +100,7 @@ std::vector<std::string> config_parts(const std::string& composed) {
   std::vector<std::string> parts;
   std::string rest = composed;
   while (true) {
-    // Only a path contains a slash, and its folders may contain '+'.
+    // A part with a slash is a path. The folders of a path may contain '+', so a path ends only at ".toml+".
     const size_t plus = rest.find('+');
     const bool path = parts.empty() || rest.substr(0, plus).find('/') != std::string::npos;
     const size_t file_end = rest.find(boundary);
@@ -120,7 +122,7 @@ std::string config_name(const fs::path& composed) {
 std::vector<std::string> shipped_names(ShippedKind kind) {
   std::vector<std::string> names;
   const fs::path folder = shipped_folder();
-  std::error_code error;  // no names if the folder cannot be read
+  std::error_code error;  // ignored: if the folder cannot be read, the result is empty
   for (const auto& entry : fs::directory_iterator(folder / folder_of(kind), error)) {
     if (entry.path().extension() == kExtension) names.push_back(entry.path().stem().string());
   }
@@ -153,14 +155,14 @@ std::string replacement_of(const fs::path& path, bool extended) {
   const fs::path folder = fs::absolute(path).lexically_normal().parent_path(), configs = shipped_folder();
   const std::string stem = path.stem().string();
   if (!is_config_file(path.string()) || configs.empty()) return "";
-  // configs/compare-55m/retnet.toml -> configs/compare-55m.toml+retnet
+  // Example: configs/compare-55m/retnet.toml was replaced by configs/compare-55m.toml+retnet.
   if (folder.parent_path().filename() == "configs") {
     const std::string name = folder.filename();
     return as_variant(path.parent_path().parent_path(), configs, name, stem == kSharedFile ? "" : stem);
   }
   if (folder.filename() != "configs") return "";
   if (const std::string use = as_model_and_recipe(stem, configs, extended); !use.empty()) return use;
-  // configs/sink-55m-no-elastic.toml -> configs/sink-55m.toml+no-elastic
+  // Example: configs/sink-55m-no-elastic.toml was replaced by configs/sink-55m.toml+no-elastic.
   for (size_t dash = stem.find('-'); dash != std::string::npos; dash = stem.find('-', dash + 1)) {
     const std::string use = as_variant(path.parent_path(), configs, stem.substr(0, dash), stem.substr(dash + 1));
     if (!use.empty()) return use;

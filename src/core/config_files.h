@@ -6,8 +6,8 @@
 //   configs/sink-55m.toml+lazy
 //   configs/models/lazy-340m.toml+configs/recipes/15b.toml+no-elastic
 //
-// The tables [over_recipe.SECTION] of a file override the files after it: settings of a model that differ from every
-// recipe.
+// The tables [over_recipe.SECTION] of a file override the files that follow it. A model file uses them for settings
+// that have priority over the recipe.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -17,7 +17,7 @@ namespace lazy {
 
 // Splits a composed configuration. A path that contains no ".toml+" is one part.
 std::vector<std::string> config_parts(const std::string& composed);
-bool is_config_file(const std::string& part);  // otherwise the part is the name of a variant
+bool is_config_file(const std::string& part);  // false: the part is the name of a variant
 
 // Returns the name of a run of this configuration: the names of its parts, such as "lazy-340m-15b-no-elastic".
 std::string config_name(const std::filesystem::path& composed);
@@ -30,8 +30,8 @@ enum class ShippedKind { model, recipe };
 // directory, in the folder of the program and in the parents of that folder.
 std::vector<std::string> shipped_names(ShippedKind kind);
 
-// Returns the configuration of `lazy train --model MODEL --recipe RECIPE`. Each is the name of a shipped file or a
-// path, optionally with variants (lazy-340m+no-elastic). The variants are applied after both files.
+// Returns the configuration of `lazy train --model MODEL --recipe RECIPE`. MODEL and RECIPE are names of shipped files
+// or paths, optionally followed by variants (lazy-340m+no-elastic). The variants are applied after both files.
 std::string compose_config(const std::string& model, const std::string& recipe);
 
 // Whether the argument of a command starts with the name of a shipped model, such as lazy-340m+15b.
@@ -39,8 +39,9 @@ bool names_shipped_model(const std::string& argument);
 // Returns the configuration for an argument of a command: a path, FILE+VARIANT or MODEL[+RECIPE][+VARIANT...].
 std::string resolve_config(const std::string& argument);
 
-// Returns what replaces a shipped configuration that has been removed, as the end of a message, such as "use lazy train
-// --model lazy-340m --recipe 15b"; "" for other paths. `extended`: a file has the path as a value of `extends`.
+// If `path` is a shipped configuration that has been removed, returns the end of an error message that tells what
+// replaces it, such as "use lazy train --model lazy-340m --recipe 15b". Returns "" for all other paths. `extended`:
+// whether `path` was found in a key `extends` of a file.
 std::string replacement_of(const std::filesystem::path& path, bool extended);
 
 }  // namespace lazy

@@ -1,4 +1,5 @@
-// Errors for users: one line that starts with the operation and states what was expected and what was found.
+// Errors that are reported to users. The message is one line: it starts with the operation and states what was expected
+// and what was found.
 #pragma once
 #include <fmt/format.h>
 
@@ -18,7 +19,8 @@ class Error : public std::runtime_error {
   virtual int exit_code() const noexcept { return 2; }
 };
 
-// The run failed although the request was valid: a full disk, a diverged loss, an internal error. Exit code 1.
+// An error of a run whose arguments and files were valid, for example a full disk, a diverged loss or an internal
+// error. Exit code 1.
 class RunError : public Error {
  public:
   using Error::Error;

@@ -99,7 +99,7 @@ void FileWriter::write_at(uint64_t offset, const void* data, size_t size) {
 
 void FileWriter::close() {
   flush();
-  // fsync of devices and pipes fails with EINVAL.
+  // Some errors are ignored, because fsync is not supported for devices and pipes (EINVAL) and by some file systems.
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != ENOTSUP && errno != ENOSYS && errno != EROFS) {
     fail_run("write", "{}: {}", path_.string(), std::strerror(errno));
   }
@@ -138,7 +138,7 @@ unsigned file_mode_mask() {
   return at == std::string::npos ? 022 : static_cast<unsigned>(std::stoul(status.substr(at + 6), nullptr, 8));
 }
 
-// Creates a new file with a random name.
+// Creates an empty file PATH.tmp-XXXXXXXX with a random name and returns its path.
 static fs::path create_temporary_file(const fs::path& path) {
   std::random_device random;
   while (true) {
@@ -213,7 +213,7 @@ void MappedFile::read_ahead(size_t offset, size_t size) const {
 void MappedFile::forget(size_t offset, size_t size) const {
   static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = (offset + page - 1) / page * page,
-               end = (offset + size) / page * page;  // only whole pages
+               end = (offset + size) / page * page;  // rounded to whole pages inside the range
   if (begin < end) ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
 }
 

@@ -36,11 +36,11 @@ class FileWriter {
   uint64_t size_ = 0;
   std::string buffer_;
 };
-// For content that is too large for memory: `produce` appends it to the writer.
+// Overload for content that is too large for memory: `produce` writes the content to the FileWriter.
 void write_file_atomic(const std::filesystem::path& path, const std::function<void(FileWriter&)>& produce);
 
-// Makes renames in the directory durable. If the file system does not support this (CIFS, FUSE: EINVAL, ENOTSUP,
-// ENOSYS), one warning per process is logged. Other errors throw RunError.
+// Syncs the directory (fsync), so that renames in it survive a power failure. If the file system does not support this
+// (CIFS, FUSE: EINVAL, ENOTSUP, ENOSYS), one warning per process is logged. Other errors throw RunError.
 void sync_directory(const std::filesystem::path& directory);
 // Returns the target if the path is a symbolic link, even if the target does not exist. Otherwise returns the path.
 std::filesystem::path resolve_link(const std::filesystem::path& path);
@@ -63,7 +63,7 @@ class MappedFile {
   // Access hints (madvise). expect_scattered_reads() disables the read-ahead of the kernel for this map.
   void expect_scattered_reads() const;
   void read_ahead(size_t offset, size_t size) const;
-  // drops the pages from memory; they are read from disk again on access
+  // Drops these bytes from memory. They are read from disk again when they are accessed.
   void forget(size_t offset, size_t size) const;
 
  private:

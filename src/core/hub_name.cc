@@ -26,7 +26,7 @@ bool is_hub_name(const std::string& path) {
   if (!is_name(slash == std::string::npos ? path : path.substr(slash + 1))) return false;
   if (slash != std::string::npos && !is_name(organization)) return false;
   if (std::filesystem::exists(path, ignored)) return false;
-  // "runs/lazy" is a path if a folder "runs" exists.
+  // If a folder "runs" exists, "runs/lazy" is treated as a path and not as a Hub name.
   return organization.empty() || !std::filesystem::exists(organization, ignored);
 }
 

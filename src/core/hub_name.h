@@ -1,4 +1,4 @@
-// Detects names of models on the Hugging Face Hub that were given instead of a folder.
+// Detects whether a user has given the name of a model on the Hugging Face Hub where a folder is expected.
 #pragma once
 #include <string>
 

@@ -24,14 +24,14 @@ class BasicJsonField {
   bool present() const;  // false if the field is missing or null
   bool has(const std::string& key) const;
   BasicJsonField operator[](const std::string& key) const;  // throws Error if the field is missing
-  // the field may be missing; throws Error if this value is not an object
+  // Returns a view of the field, without a value if the field is missing. Throws Error if this value is not an object.
   BasicJsonField find(const std::string& key) const;
   BasicJsonField at(size_t index) const;
   size_t size() const;  // number of elements of an array
 
   std::string string() const;
   double number() const;                // null is converted to NaN, because JSON writers encode NaN as null
-  double share() const;                 // finite and within [-1e-4, 1 + 1e-4], for example a mean of attention weights
+  double share() const;                 // a number in [-1e-4, 1 + 1e-4], for example a mean attention weight
   bool boolean(bool fallback) const;    // returns `fallback` if the field is missing or null
   std::vector<double> numbers() const;  // an array of numbers
   std::vector<std::vector<double>> matrix() const;  // all rows must have the same length

@@ -20,13 +20,13 @@ std::vector<std::string> names_of(const std::vector<Item>& items) {
 // Returns "; did you mean 'steps'?" as the end of a message, or "" if no name in `known` is similar.
 std::string did_you_mean(const std::string& word, const std::vector<std::string>& known);
 
-// Throws Error "OPERATION: PLACE: expected one of steps, seed, found 'stesp'; did you mean 'steps'?". If `what` is "a
-// key", the message contains "expected a key (steps, seed), found".
+// Throws an Error for an unknown name `word`. Example: "OPERATION: PLACE: expected one of steps, seed, found 'stesp';
+// did you mean 'steps'?". If `what` is "a key", the message contains "expected a key (steps, seed), found" instead.
 [[noreturn]] void fail_unknown(const char* operation, const std::string& place, const std::string& word,
                                const std::vector<std::string>& known, const std::string& what = "");
 
-// Throws such an Error for a configuration unless `known` contains `word`, which is the name at a place or the value of
-// a key in a section.
+// Throws the error of fail_unknown() with the operation "config" unless `known` contains `word`. The location in the
+// message is `place` or, in the second function, the file, line, section and key of the value.
 void expect_known(const std::string& place, const std::string& word, const std::vector<std::string>& known,
                   const std::string& what = "");
 void expect_known(const ConfigSection& section, const std::string& key, const std::string& word,

@@ -1,4 +1,4 @@
-// Log messages, written to stderr. Results are written to stdout and to files.
+// Functions for log messages, which are written to stderr. (Results of commands are written to stdout and to files.)
 #pragma once
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 namespace lazy::log {
 
-void message(int level, const std::string& text);  // 0 debug, 1 info, 2 warning
+void message(int level, const std::string& text);  // level: 0 debug, 1 info, 2 warning
 void set_level(int level);
 
 template <typename... Args>

@@ -44,7 +44,7 @@ int mark(const fs::path& folder) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
     fs::rename(unnamed, folder / kMarker, error);
   } else {
-    fs::remove(unnamed, error);  // without locks the folder remains if this process is killed
+    fs::remove(unnamed, error);  // no lock: the folder is not removed later if this process is killed
   }
   return fd;
 }
@@ -68,7 +68,7 @@ OutputFolder::OutputFolder(const fs::path& target) : target_(resolve_link(target
   std::string name = target_.string() + ".tmp-XXXXXX";
   if (!::mkdtemp(name.data())) fail_run("write", "{}: {}", name, std::strerror(errno));
   path_ = name;
-  fs::permissions(path_, fs::perms(0777 & ~file_mode_mask()), error);  // mkdtemp gives permissions to the owner only
+  fs::permissions(path_, fs::perms(0777 & ~file_mode_mask()), error);  // mkdtemp permits access only for the owner
   try {
     lock_ = mark(path_);
   } catch (...) {

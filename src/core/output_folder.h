@@ -11,8 +11,9 @@ std::filesystem::path new_folder(const std::filesystem::path& folder, const char
 class OutputFolder {
  public:
   // Creates TARGET.tmp-XXXXXX with a random name that no other process uses, even in another container. If TARGET is a
-  // symbolic link, its target is used. Also removes such folders of terminated processes: those with the marker file
-  // that this class writes and locks (flock), unless a process holds the lock. Throws RunError.
+  // symbolic link, its target is used. Also removes the TARGET.tmp-* folders that terminated processes have left. Such
+  // a folder contains a marker file that this class has written and that no running process has locked (flock). Throws
+  // RunError.
   explicit OutputFolder(const std::filesystem::path& target);
   ~OutputFolder();  // removes the folder unless it was published
   OutputFolder(const OutputFolder&) = delete;

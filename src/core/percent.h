@@ -1,4 +1,4 @@
-// Fractions as percentages for tables and messages.
+// Formats fractions as percentages for tables and messages.
 #pragma once
 #include <string>
 

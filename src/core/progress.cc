@@ -67,7 +67,7 @@ std::string progress_line(const ProgressState& state, size_t columns) {
                                              : ", " + human_seconds(state.seconds) + " left";
   const std::string note = state.note.empty() ? "" : "  " + state.note;
   const std::string before_amounts = state.title + " ", after_percent = percent.empty() ? "" : percent + " ";
-  std::vector<std::string> candidates;  // from the most to the least detailed
+  std::vector<std::string> candidates;  // forms of the line, from the most to the least detailed
   for (const int width : {24, 12}) {
     candidates.push_back(before_amounts + bar(width) + after_percent + amounts + " " + rate + time + note);
   }
@@ -82,7 +82,7 @@ std::string progress_line(const ProgressState& state, size_t columns) {
   for (std::string& line : candidates) {
     if (line.size() <= columns) return std::move(line);
   }
-  // The note is printed first, because the end of the line is cut.
+  // No form fits: print the note directly after the title, because the end of the line is cut off.
   return (state.note.empty() ? candidates.back() : before_amounts + state.note).substr(0, columns);
 }
 

@@ -1,5 +1,5 @@
-// Progress on stderr. On a terminal this is a bar with the rate and the remaining time, otherwise one line every ten
-// seconds.
+// Displays the progress of long-running work on stderr. On a terminal this is a bar with the rate and the remaining
+// time, otherwise one line every ten seconds.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace lazy {
 
 // The content of one progress line.
 struct ProgressState {
-  std::string title, unit, note;  // see Progress
+  std::string title, unit, note;  // the arguments of Progress and update()
   uint64_t total = 0, done = 0;   // total 0: unknown
   double per_second = 0;
   double seconds = -1;    // remaining seconds, or elapsed seconds if `finished`; negative: unknown
@@ -35,7 +35,7 @@ class Progress {
   // Cheap to call: redraws at most ten times per second on a terminal, otherwise every ten seconds.
   void update(uint64_t done, const std::string& note = "");
   void finish(const std::string& note = "");
-  double rate() const;  // units per second since the start
+  double rate() const;  // number of units (such as tokens) per second since the start
 
  private:
   void draw(bool final_line);

@@ -15,7 +15,8 @@ namespace lazy {
 
 namespace {
 
-// Runs before each script. Python would print a traceback for a failed write to a program that has ended.
+// Python code that runs before each script. It suppresses the traceback that Python would print if the script writes to
+// its standard output after this program has ended.
 constexpr const char* kEndQuietly = R"(import os, select, sys
 
 def end_quietly(kind, error, trace):
@@ -30,15 +31,15 @@ def end_quietly(kind, error, trace):
 sys.excepthook = end_quietly
 )";
 
-// The interpreter and its arguments. The pointers in `argv` refer to `words`.
+// The command line of a Python child: the interpreter and its arguments. The pointers in `argv` refer to `words`.
 struct PythonCommand {
   std::vector<std::string> words;
   std::vector<char*> argv;
 
   PythonCommand(const std::string& script, const std::vector<std::string>& arguments) {
     std::string python = python_interpreter();
-    // A relative path would be resolved after the change of directory, so it is made absolute. Symbolic links are not
-    // resolved, because the interpreter of a virtual environment is a link.
+    // The child changes to the root directory before the interpreter is started, so a relative path is made absolute.
+    // Symbolic links are not resolved, because the interpreter of a virtual environment is a link.
     if (python.find('/') != std::string::npos) python = std::filesystem::absolute(python).string();
     words = {python, "-X", "utf8", "-c", kEndQuietly + script};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -54,11 +55,12 @@ struct PythonCommand {
 
 PythonInterpreter find_python_interpreter(const std::string& of_build) {
   if (const char* named = std::getenv("LAZY_PYTHON"); named && *named) return {named, "LAZY_PYTHON", ""};
-  std::error_code unreadable;  // for example a folder of another user
+  std::error_code unreadable;  // ignored; set for example for a folder of another user
   int error = ::access(of_build.c_str(), X_OK) == 0 ? 0 : errno;
   if (error == 0 && !std::filesystem::is_regular_file(of_build, unreadable)) error = EACCES;
   if (error == 0) return {of_build, "the environment that the program was built with", ""};
-  // A build folder that was moved or is not installed has no interpreter, which is not an error.
+  // If the interpreter of the build does not exist, for example because the build folder was moved, no warning is
+  // needed.
   const bool absent = (error == ENOENT || error == ENOTDIR) && !std::filesystem::is_symlink(of_build, unreadable);
   return {"python3", "PATH", absent ? "" : "cannot start Python (" + of_build + "): " + std::strerror(error)};
 }

@@ -10,7 +10,7 @@ namespace lazy {
 
 struct PythonInterpreter {
   std::string path;      // a path, or a name that is searched on PATH
-  std::string origin;    // what determined the path, for messages
+  std::string origin;    // where the path comes from, for messages, such as "PATH"
   std::string rejected;  // the interpreter of the build and why it cannot be started; empty if it is used or absent
 };
 
@@ -19,8 +19,8 @@ struct PythonInterpreter {
 // link into a folder of another user, `rejected` says so.
 PythonInterpreter find_python_interpreter(const std::string& of_build);
 
-// The same, where `of_build` is the interpreter whose PyTorch this program was built with. Programs in wheels do not
-// record it.
+// Calls the function above with the interpreter whose PyTorch this program was built with. A program in a wheel does
+// not know this interpreter, so `of_build` is empty.
 PythonInterpreter find_python_interpreter();
 
 // Returns find_python_interpreter().path. The first call logs a warning if the interpreter of the build is rejected.

@@ -8,15 +8,15 @@ namespace lazy {
 
 namespace {
 
-// Prefix of strings that replace special numbers while the rest of the text is parsed. A text that already contains
-// this prefix is not rewritten.
+// NaN and infinite numbers are replaced by strings with this prefix, so that a standard JSON parser can read the text.
+// A text that already contains this prefix is not rewritten.
 constexpr std::string_view kStandIn = "lazy-number:";
 
 bool is_hex(std::string_view text) {
   return text.size() == 4 && text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
 }
 
-// Returns the code unit of an escape \uXXXX at the start of `text`, or -1.
+// If `text` starts with an escape \uXXXX, returns its UTF-16 code unit, otherwise -1.
 int code_unit(std::string_view text) {
   if (!text.starts_with("\\u") || !is_hex(text.substr(2, 4))) return -1;
   return static_cast<int>(std::strtol(std::string(text.substr(2, 4)).c_str(), nullptr, 16));
@@ -25,7 +25,8 @@ int code_unit(std::string_view text) {
 bool is_high(int unit) { return unit >= 0xD800 && unit < 0xDC00; }
 bool is_low(int unit) { return unit >= 0xDC00 && unit < 0xE000; }
 
-// Copies an escape sequence to `out` and returns its length.
+// Copies the escape sequence at the start of `text` to `out` and returns its length in `text`. The escape of a lone
+// surrogate is replaced by \ufffd.
 size_t copy_escape(std::string_view text, std::string& out) {
   const int unit = code_unit(text);
   if (unit < 0) {
@@ -40,7 +41,7 @@ size_t copy_escape(std::string_view text, std::string& out) {
   return 6;
 }
 
-// Returns whether the whole text is a number outside of the range of a double.
+// Returns whether the text is a number that is outside of the range of a double and would become infinite.
 bool is_infinite(const std::string& token) {
   char* end = nullptr;
   return !token.empty() && std::isinf(std::strtod(token.c_str(), &end)) && *end == '\0';

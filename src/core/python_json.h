@@ -1,4 +1,4 @@
-// JSON as written and read by the `json` module of Python.
+// Parses JSON with the extensions of Python's `json` module.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>

@@ -67,7 +67,7 @@ Json PythonService::ask(const Json& question, int seconds, OnStop on_stop) {
       start_locked(on_stop);
     } catch (const Interrupted&) {
       throw;
-    } catch (const Error& error) {  // start() succeeded before, so the question is not the cause
+    } catch (const Error& error) {  // the child was started before, so the question is not the cause
       throw RunError(error.what());
     }
   }

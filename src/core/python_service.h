@@ -1,4 +1,5 @@
-// A Python child process that lives as long as its owner. It answers each line of JSON with one line of JSON.
+// A Python child process for repeated requests. It runs until the PythonService is destroyed, and answers each line of
+// JSON with one line of JSON.
 #pragma once
 #include <sys/types.h>
 
@@ -29,7 +30,7 @@ class PythonService {
   // A stop signal does not end the wait, because the program may need the answer to finish its work.
   nlohmann::ordered_json ask(const nlohmann::ordered_json& question, int seconds);
 
-  // The same for work that is given up after a stop signal: throws Interrupted and stops the child.
+  // Like ask(), but for work that can be abandoned: after a stop signal, stops the child and throws Interrupted.
   nlohmann::ordered_json ask_until_stopped(const nlohmann::ordered_json& question, int seconds);
 
  private:

@@ -1,5 +1,5 @@
-// Random numbers that are equal on every machine and with every standard library (std::shuffle differs between
-// libraries).
+// A random number generator whose results are equal on every machine and with every standard library. (std::shuffle
+// gives different results with different libraries.)
 #pragma once
 #include <cstdint>
 #include <span>
@@ -7,7 +7,8 @@
 
 namespace lazy {
 
-// SplitMix64 (Steele, Lea, Flood 2014): 64-bit state, accepts any seed, passes BigCrush.
+// The generator SplitMix64 (Steele, Lea, Flood 2014). It has a 64-bit state, accepts any seed and passes the
+// statistical tests of BigCrush.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}
@@ -17,7 +18,7 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
     return z ^ (z >> 31);
   }
-  // Uniform in [0, bound), without bias (Lemire 2019).
+  // Returns a uniform integer in [0, bound), without bias (Lemire 2019).
   uint64_t below(uint64_t bound) {
     while (true) {
       const unsigned __int128 product = static_cast<unsigned __int128>(next()) * bound;
@@ -25,7 +26,7 @@ class Random {
       if (low >= bound || low >= (0 - bound) % bound) return static_cast<uint64_t>(product >> 64);
     }
   }
-  double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }  // [0, 1)
+  double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }  // uniform in [0, 1)
   template <typename T>
   void shuffle(std::span<T> items) {
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);

@@ -16,9 +16,9 @@ template <typename Item>
 class ReadAhead {
  public:
   using HandOver = std::function<void(Item&&)>;
-  // `produce` runs on the background thread and passes each item to its argument. That call blocks while `ahead` (at
-  // least 1) items wait for the reader. When the ReadAhead is destroyed, the call throws an exception that unwinds
-  // `produce`.
+  // `produce` runs on the background thread and passes each item to its argument, a HandOver function. A call of this
+  // function blocks while `ahead` (at least 1) items wait for the reader. When the ReadAhead is destroyed, the call
+  // throws an exception that ends `produce`.
   ReadAhead(size_t ahead, std::function<void(const HandOver&)> produce)
       : ahead_(ahead), thread_([this, produce = std::move(produce)] { run(produce); }) {}
   ReadAhead(const ReadAhead&) = delete;
@@ -32,8 +32,8 @@ class ReadAhead {
     thread_.join();
   }
 
-  // Returns nullopt at the end. An exception of `produce` is rethrown here after the preceding items, and again in each
-  // later call.
+  // Returns the next item, or nullopt at the end. If `produce` has thrown an exception, it is rethrown here after the
+  // preceding items have been returned, and again in each later call.
   std::optional<Item> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || !ready_.empty(); });
@@ -48,7 +48,7 @@ class ReadAhead {
   }
 
  private:
-  struct Stopped {};  // unwinds `produce`
+  struct Stopped {};  // thrown to end `produce` when the ReadAhead is destroyed
 
   void run(const std::function<void(const HandOver&)>& produce) {
     std::exception_ptr error;

@@ -1,5 +1,6 @@
-// Means, variances, and draws for bootstrap confidence intervals: percentiles of a statistic over samples drawn with
-// replacement (Efron 1979). The same seed gives the same interval on every machine.
+// Means, variances and bootstrap confidence intervals (Efron 1979). A bootstrap draw is the value of a statistic for a
+// resample, which is drawn from the data with replacement. The interval consists of percentiles of many draws. The same
+// seed gives the same interval on every machine.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,7 +13,8 @@ double harmonic_number(int64_t n);  // 1 + 1/2 + ... + 1/n
 
 double mean_of(const std::vector<double>& values);
 double variance_of(const std::vector<double>& values);  // uses n - 1 in the denominator; zero for a single value
-// the upper of the two middle values if the count is even; NaN for an empty list
+// Returns the median. For an even number of values, this is the larger of the two middle values. Returns NaN for an
+// empty list.
 double median_of(std::vector<double> values);
 
 struct ConfidenceInterval {
@@ -20,11 +22,12 @@ struct ConfidenceInterval {
   bool operator==(const ConfidenceInterval&) const = default;
 };
 
-// Returns the central `confidence` of bootstrap draws (percentile method) with linear interpolation between order
-// statistics. Requires at least one draw; all draws must be finite.
+// Returns the interval that contains the central fraction `confidence` of the bootstrap draws (percentile method).
+// Percentiles between two sorted draws are interpolated linearly. Requires at least one draw; all draws must be finite.
 ConfidenceInterval central_interval(std::vector<double> draws, double confidence = 0.95);
 
-// `statistic(generator)` draws one resample with the generator and returns its statistic.
+// Returns `draws` bootstrap draws. `statistic(generator)` draws one resample with the generator and returns the value
+// of the statistic for it.
 template <typename Generator, typename Statistic>
 std::vector<double> bootstrap_draws_from(Generator& generator, int64_t draws, Statistic&& statistic) {
   std::vector<double> out(static_cast<size_t>(draws));
@@ -32,7 +35,7 @@ std::vector<double> bootstrap_draws_from(Generator& generator, int64_t draws, St
   return out;
 }
 
-// Creates a new generator from `seed`.
+// Like bootstrap_draws_from(), with a new generator that is created from `seed`.
 template <typename Statistic>
 std::vector<double> bootstrap_draws(int64_t draws, uint64_t seed, Statistic&& statistic) {
   Random generator(seed);

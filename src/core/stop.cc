@@ -12,7 +12,7 @@
 namespace lazy {
 namespace {
 
-// Set by the signal handler and read by any thread.
+// The number of the received stop signal, or 0. Set by the signal handler and read by any thread.
 std::atomic<int> received = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler must not lock");
 
@@ -20,8 +20,8 @@ std::string stop_message(const char* operation, int signal) {
   return fmt::format("{}: stopped by {}", operation, stop_signal_name(signal));
 }
 
-// The lines that the signal handler writes while a StopEndsProcess exists. They are formatted before the signal
-// arrives, because a signal handler must not allocate memory.
+// The lines that the signal handler writes to stderr before it ends the process, while a StopEndsProcess exists (one
+// line per signal). They are formatted before the signal arrives, because a signal handler must not allocate memory.
 struct LastLines {
   std::string interrupt, terminate, user;
 };

@@ -11,8 +11,8 @@ bool stop_requested();
 int stop_signal();                         // the received signal; 0 if none
 const char* stop_signal_name(int signal);  // for example "SIGTERM"
 
-// Thrown if the work was stopped by a signal after saving its state. The exit code is 128 + signal, as in shells and
-// schedulers, so that unfinished work is not considered finished.
+// Thrown when work has ended because of a stop signal and has saved its state. The exit code is 128 + signal, as in
+// shells and schedulers, so that unfinished work is not considered finished.
 class Interrupted : public Error {
  public:
   Interrupted(const std::string& what, int signal) : Error(what), signal_(signal) {}
@@ -26,9 +26,9 @@ class Interrupted : public Error {
 // `result` says what the interrupted work leaves, for example "nothing was written".
 void end_if_stopped(const char* operation, const std::string& result = "");
 
-// While an object of this class exists, a stop signal ends the process at once, with the message and the exit code of
-// end_if_stopped(). For long computations that cannot poll stop_requested() and have no state to save. Destructors do
-// not run, so no file may be written meanwhile. At most one object exists at a time.
+// While an object of this class exists, a stop signal ends the process immediately, with the message and the exit code
+// of end_if_stopped(). For long computations that cannot poll stop_requested() and have no state to save. Destructors
+// do not run in this case, so no file may be written while the object exists. At most one object exists at a time.
 class StopEndsProcess {
  public:
   explicit StopEndsProcess(const char* operation);  // ends the process if a signal has already been received

@@ -4,7 +4,7 @@
 
 namespace lazy {
 
-bool is_terminal(int fd);  // whether the cursor can be moved: false for a file and for TERM=dumb
+bool is_terminal(int fd);  // whether fd is a terminal whose cursor can be moved; false for TERM=dumb
 bool colours(int fd);      // whether fd is a terminal and NO_COLOR (https://no-color.org) is unset or empty
 int terminal_width(int fd, int otherwise);  // number of columns, or `otherwise` if fd is not a terminal
 

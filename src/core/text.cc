@@ -89,7 +89,7 @@ std::string with_shared_word(std::string_view name, const std::vector<std::strin
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  constexpr size_t kSlip = 2;  // up to two differing letters count as a typo
+  constexpr size_t kSlip = 2;  // a name with at most two different letters is treated as a typo
   std::string best;
   size_t best_distance = std::max<size_t>(kSlip, word.size() / 2) + 1;
   for (const auto& candidate : candidates) {
@@ -162,7 +162,7 @@ std::string to_valid_utf8(std::string_view bytes) {
 bool is_valid_utf8(std::string_view bytes) {
   for (size_t i = 0; i < bytes.size();) {
     uint64_t word;
-    if (i + sizeof word <= bytes.size()) {  // checks eight ASCII characters at a time
+    if (i + sizeof word <= bytes.size()) {  // fast path that checks eight ASCII characters in one step
       std::memcpy(&word, bytes.data() + i, sizeof word);
       if ((word & 0x8080808080808080) == 0) {
         i += sizeof word;
@@ -283,7 +283,7 @@ std::string markdown_table(const std::vector<std::vector<std::string>>& rows, st
   const auto right_aligned = [&](size_t column) { return columns[std::min(column, columns.size() - 1)] == 'r'; };
   std::vector<size_t> widths;
   for (size_t c = 0; c < rows[0].size(); ++c) {
-    // the separator of a right-aligned column needs at least the two characters "-:"
+    // In Markdown, the separator of a right-aligned column has at least two characters, "-:".
     widths.push_back(right_aligned(c) ? 2 : 1);
     for (const auto& row : rows) widths[c] = std::max(widths[c], characters(row[c]));
   }

@@ -3,7 +3,7 @@
 // these characters, and the parser reports an error. Include this file instead of toml++.
 #pragma once
 
-#if __has_include(<toml++/impl/preprocessor.hpp>)  // 3.4
+#if __has_include(<toml++/impl/preprocessor.hpp>)  // toml++ 3.4
 #include <toml++/impl/preprocessor.hpp>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE

@@ -65,14 +65,15 @@ void spool_pipes(std::vector<Source>& sources, const fs::path& folder) {
   }
 }
 
-// Documents of at least kLongDocument bytes are encoded in parts of about kPiece bytes if the tokenizer can cut texts.
+// Documents of at least kLongDocument bytes are encoded in parts of about kPiece bytes if the tokenizer can cut texts
+// without changing the ids (Tokenizer::cut).
 constexpr size_t kLongDocument = 16 << 20, kPiece = 1 << 20;
 
 void stop_if_asked() { end_if_stopped("data", "nothing was written"); }
 
 // A uniform random sample of a corpus in bounded memory, which is determined by the seed. Documents are cut into pieces
-// of about 64 KiB at line ends, and every piece gets a random rank. The pieces with the lowest ranks are kept, as many
-// as fit.
+// of about 64 KiB at line ends, and every piece gets a random rank. The sample consists of the pieces with the lowest
+// ranks, as many as fit into the given number of bytes.
 class TextSample {
  public:
   TextSample(uint64_t seed, uint64_t bytes) : seed_(seed), room_(bytes) {}
@@ -96,7 +97,7 @@ class TextSample {
       document.remove_prefix(size);
     }
   }
-  // Returns the kept pieces in corpus order.
+  // Returns the pieces of the sample in corpus order.
   std::vector<std::string> take() {
     std::sort(heap_.begin(), heap_.end(),
               [](const DocumentPiece& a, const DocumentPiece& b) { return a.number < b.number; });
@@ -115,7 +116,7 @@ class TextSample {
     }
   };
   uint64_t seed_, room_, bytes_ = 0, next_ = 0;
-  std::vector<DocumentPiece> heap_;  // max-heap by rank
+  std::vector<DocumentPiece> heap_;  // max-heap: the piece with the highest rank is first
 };
 
 class Preparation {
@@ -143,15 +144,15 @@ class Preparation {
  private:
   struct Encoded {
     std::vector<int32_t> ids;                   // ids of all documents
-    std::vector<size_t> lengths, source_bytes;  // values for each document
-    // key: document index; texts that are not encoded yet, whose length in `lengths` is 0.
+    std::vector<size_t> lengths, source_bytes;  // one value per document
+    // Long documents that are not encoded yet: maps the document's index to its text. Their entries in `lengths` are 0.
     std::map<size_t, std::string> long_texts;
     int64_t replaced = 0, left_out = 0;
     std::string first_left_out;
     uint64_t consumed = 0, skipped = 0;
   };
 
-  // Counts lines without a text.
+  // Counts input lines without a text, and stores the description of the first one for a message.
   struct LeftOut {
     int64_t count = 0;
     std::string first;
@@ -200,7 +201,7 @@ class Preparation {
         [&](DocumentBatch&& batch) {
           left_out.add(batch.left_out, batch.first_left_out);
           for (const std::string& text : batch.documents) {
-            // the text of the validation split is not used for training
+            // The tokenizer is not trained with documents of the validation split.
             if (!is_validation(document++)) sample.add(text);
           }
         });

@@ -18,7 +18,7 @@ struct PrepareOptions {
   std::string tokenizer;             // argument of load_tokenizer(); empty: train a tokenizer
   int64_t train_pieces = 0;          // vocabulary size of the tokenizer to train
   int64_t train_bytes = 64ll << 20;  // number of bytes of text to sample for training the tokenizer
-  double validation = 0.05;          // fraction of the documents in the validation split
+  double validation = 0.05;          // fraction of the documents that go to the validation split
   uint64_t seed = 42;
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;

@@ -1,6 +1,6 @@
 // Training sequences from shards: corpora are packed into sequences and mixed by weight. The order is a function of the
-// seed and the index, so a run can resume from the index alone. docs/guides/data.md describes the guarantees of each
-// order.
+// seed and the index, so a training run can resume if it stores only the index. docs/guides/data.md describes the
+// guarantees of each order.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -37,8 +37,8 @@ struct CorpusMix {
   CorpusMix(std::filesystem::path corpus) : paths{std::move(corpus)} {}
   CorpusMix(const std::string& corpus) : paths{corpus} {}
   std::vector<std::filesystem::path> paths;
-  std::vector<double> weights;  // in any unit; empty: proportional to size, so that all epochs end together
-  std::string string() const;   // the paths, for messages
+  std::vector<double> weights;  // in any unit; empty: proportional to the sizes, so all epochs end together
+  std::string string() const;   // the paths as text, for messages
 };
 
 // Provides the training sequences. The shards are memory-mapped. Thread-safe.
@@ -46,13 +46,13 @@ class Sequences {
  public:
   Sequences(const CorpusMix& corpora, const std::string& split, const SequenceOptions& options);
   ~Sequences();
-  // Number of sequences before the first repetition. For a single corpus, this is one epoch. For a mixture, it is the
-  // position at which the first of the corpora to be exhausted starts its second epoch.
+  // Number of sequences before a sequence is repeated for the first time. For a single corpus, this is the length of
+  // one epoch. For a mixture, it is the position at which some corpus starts its second epoch.
   int64_t size() const;
   // Reads sequence `index` of the endless stream and writes options.length ids to `out`. Every epoch of a corpus has a
   // different order.
   void read(int64_t index, int64_t* out) const;
-  int64_t tokens() const;          // number of tokens in the split, including BOS
+  int64_t tokens() const;          // number of tokens in the split, including BOS or EOS
   double bytes_per_token() const;  // source text bytes per token of the stream, for bits per byte
   int64_t vocab_size() const;
   uint64_t tokenizer_fingerprint() const;
@@ -67,8 +67,8 @@ class Sequences {
     double bytes_per_token = 0;
   };
   const std::vector<Part>& parts() const;
-  // Returns the number of sequences of each part among the first `index` of the stream. Divided by Part::sequences,
-  // this is the number of epochs.
+  // Returns, for each part, how many of the first `index` sequences of the stream belong to it. This number divided by
+  // Part::sequences is the number of epochs of the part.
   std::vector<int64_t> counts(int64_t index) const;
 
  private:

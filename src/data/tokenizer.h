@@ -22,8 +22,9 @@ class Tokenizer {
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
   // Returns encode() of each text. Tokenizers that run in another process encode all texts in one request.
   virtual std::vector<std::vector<int32_t>> encode_batch(std::span<const std::string> texts) const;
-  // Returns a position at or after `at` at which `text` can be cut so that encode() of both parts gives the ids of the
-  // whole text. Returns the size of `text` if there is none. Long documents are encoded in such parts, in parallel.
+  // Returns a position at or after `at` at which `text` can be cut: the ids of the two parts, concatenated, equal the
+  // ids of the whole text. Returns the size of `text` if no position is suitable. Long documents are encoded in such
+  // parts, in parallel.
   virtual size_t cut(std::string_view text, size_t at) const { return text.size(); }
   // Returns the text of the ids, including the texts of special tokens ("</s>"). Throws Error for an id out of range.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
@@ -37,14 +38,15 @@ class Tokenizer {
   // characters.
   virtual bool finds_special_tokens() const { return false; }
   virtual int64_t vocab_size() const = 0;
-  // Special and added tokens, BOS, EOS, and the ids that transformers adds around a text.
+  // Returns the special and added tokens, BOS, EOS, and the ids that transformers adds before and after a text.
   const TokenTable& tokens() const { return table_; }
   std::optional<int32_t> bos_id() const { return table_.bos; }
   std::optional<int32_t> eos_id() const { return table_.eos; }
   bool is_special(int32_t id) const { return table_.is_special(id); }
-  // Identifies the vocabulary. Shards and models store it, so that a mismatch can be reported as an error.
+  // Returns a hash that identifies the vocabulary. Shards and models store this hash, so that a mismatch of their
+  // tokenizers can be reported as an error.
   virtual uint64_t fingerprint() const = 0;
-  virtual std::string kind() const = 0;  // "sentencepiece", "bpe", "bytes", "words"
+  virtual std::string kind() const = 0;  // for example "sentencepiece", "bpe", "bytes" or "words"
   // Writes the files that load_tokenizer reads (tokenizer.model / tokenizer.json / tokenizer_config.json).
   virtual void save(const std::filesystem::path& directory) const = 0;
 

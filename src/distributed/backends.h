@@ -1,4 +1,4 @@
-// Construction of c10d backends: Gloo for CPU tensors and NCCL for CUDA tensors. NCCL is in liblazy_nccl.so, which is
+// Constructs the c10d backends, Gloo for CPU tensors and NCCL for CUDA tensors. NCCL is in liblazy_nccl.so, which is
 // loaded at run time.
 #pragma once
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -17,7 +17,7 @@ using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 BackendPtr make_gloo(const StorePtr& store, const RankInfo& info, std::chrono::milliseconds timeout);
 BackendPtr make_nccl(const StorePtr& store, const RankInfo& info, at::Device device, std::chrono::milliseconds timeout);
 
-// The function that liblazy_nccl.so exports.
+// Type and name of the function that liblazy_nccl.so exports. It constructs the NCCL backend.
 using NcclFactory = void(BackendPtr& out, const StorePtr& store, const RankInfo& info, at::Device device,
                          std::chrono::milliseconds timeout);
 inline constexpr const char* kNcclFactory = "lazy_make_nccl";

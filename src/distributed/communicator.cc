@@ -180,7 +180,7 @@ Communicator::Work Communicator::broadcast(at::Tensor tensor, int root) {
 void Communicator::barrier(const char* what) {
   if (size() == 1) return;
   const WaitScope waiting(*this, what);
-  // item() also waits for the GPU.
+  // On a GPU, wait() does not block the host, so item() waits for the result.
   const at::Tensor one = at::ones({1}, at::TensorOptions().device(impl_->device));
   all_reduce(one).wait();
   one.item<float>();

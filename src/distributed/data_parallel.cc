@@ -10,7 +10,7 @@
 
 namespace lazy::distributed {
 
-// Runs after autograd has accumulated into grad() of a parameter.
+// This hook runs after autograd has accumulated a gradient into grad() of a parameter.
 struct DataParallel::Hook : torch::autograd::PostAccumulateGradHook {
   Hook(DataParallel& owner, size_t parameter) : owner(owner), parameter(parameter) {}
   void operator()(const torch::autograd::Variable&) override { owner.on_gradient(parameter); }
@@ -181,7 +181,7 @@ void DataParallel::weights_updated() {
   }
 }
 
-// ZeRO-2: every rank receives the weights that the other ranks have updated.
+// Used with ZeRO-2: every rank receives the weights that the other ranks have updated.
 void DataParallel::all_gather_weights() {
   const at::NoGradGuard no_grad;
   struct InFlight {
@@ -191,7 +191,7 @@ void DataParallel::all_gather_weights() {
   std::vector<InFlight> in_flight(buckets_.size());
   const auto begin = [&](size_t b) {
     const GradientBucket& bucket = buckets_[b];
-    // The tensor has the layout of the bucket. This rank sends its shard.
+    // `whole` receives the weights of all ranks in the layout of the bucket. This rank sends its shard `local`.
     at::Tensor whole = at::empty({bucket.padded}, bucket.slots.front().tensor.options().requires_grad(false));
     const int64_t size = shard_size(bucket), first = shard_begin(bucket);
     const at::Tensor local = at::zeros({size}, whole.options());

@@ -1,8 +1,8 @@
 // Data-parallel training. Every rank computes the gradients of its micro-batches. In the backward pass of the last
 // micro-batch of a step the gradients are reduced over the ranks in flat buckets; the reduction of a bucket starts when
-// the bucket is complete. With ZeRO-2 (Rajbhandari et al. 2020) a rank stores gradients and moments only for its shard
-// of each bucket, and updated weights are all-gathered. With full sharding a rank stores only its shard of the weights
-// (fully_shard.h). With a world size of 1 nothing is communicated.
+// the bucket is complete. With ZeRO-2 (Rajbhandari et al. 2020) a rank stores gradients and the moments of the
+// optimizer only for its shard of each bucket, and the updated weights are all-gathered. With full sharding a rank
+// stores only its shard of the weights (fully_shard.h). With a world size of 1 nothing is communicated.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -51,15 +51,15 @@ class DataParallel {
   // Must be called after all ranks have updated their shards.
   void weights_updated();
 
-  // Copies the weights of rank 0 to all ranks. The source is the model, or under full sharding `full`, which is read on
-  // rank 0 only.
+  // Copies the weights of rank 0 to all ranks. Under full sharding the weights of rank 0 are given by `full`; otherwise
+  // they are in the model and `full` is not read.
   void broadcast_weights(const Parameters& full);
   // Returns the unsharded tensors `stored` of the model on rank 0. Under full sharding these are copies in host memory.
   // Collective.
   Parameters gather_full_weights(const Parameters& stored);
-  // Optimizer state tensors are named PREFIX.PARAMETER. gather_state returns the unsharded state on rank 0 and an empty
-  // list on other ranks. scatter_state is the inverse. Tensors that do not belong to a parameter exist on rank 0.
-  // Collective.
+  // Optimizer state tensors are named PREFIX.PARAMETER, for example exp_avg.model.norm.weight. gather_state returns the
+  // unsharded state on rank 0 and an empty list on other ranks. scatter_state is the inverse. In the unsharded state,
+  // tensors that do not belong to a parameter, such as the step count, exist only on rank 0. Collective.
   Parameters gather_state(const Parameters& state);
   std::map<std::string, at::Tensor> scatter_state(std::map<std::string, at::Tensor> state, const std::string& file);
   // For sharded checkpoints. state_shards returns this rank's shards of the optimizer state; read_state reads the
@@ -78,7 +78,7 @@ class DataParallel {
   void make_shards();
   // Returns this rank's shard of a parameter, or null if the shard is empty.
   const TensorShard* shard_of(const std::string& parameter) const;
-  // Number of elements of one rank's shard of a bucket, and the offset of this rank's shard.
+  // Number of elements of one rank's shard of a bucket, and the offset of this rank's shard in the bucket.
   int64_t shard_size(const GradientBucket& bucket) const { return bucket.padded / communicator_.size(); }
   int64_t shard_begin(const GradientBucket& bucket) const { return shard_size(bucket) * communicator_.rank(); }
 
@@ -86,14 +86,15 @@ class DataParallel {
   Communicator& communicator_;
   const Sharding sharding_;
   std::vector<GradientBucket> buckets_;
-  std::unique_ptr<FullyShardedWeights> full_;  // buckets_ contains the layouts of its groups
+  std::unique_ptr<FullyShardedWeights> full_;  // null without full sharding; with it, buckets_ contains its layouts
   ShardedGradientReducer sharded_gradients_{buckets_, communicator_};
-  // for each parameter: index of the bucket and index of the slot in the bucket
+  // For each parameter: the index of its bucket and the index of its slot in this bucket.
   std::vector<std::pair<size_t, size_t>> slot_of_;
   std::vector<TensorShard> shards_;
   std::map<std::string, size_t> shard_index_;  // index into shards_ by parameter name
   bool last_micro_batch_ = false;
-  size_t num_started_ = 0;  // number of buckets whose reduction has started; the order is the same on all ranks
+  // Number of buckets whose reduction has started. All ranks start the buckets in the same order.
+  size_t num_started_ = 0;
 };
 
 }  // namespace lazy::distributed

@@ -14,7 +14,7 @@ namespace lazy::distributed {
 
 namespace {
 
-constexpr int64_t kAligned = 64;  // alignment in elements for vector loads and matrix products
+constexpr int64_t kAligned = 64;  // alignment of tensors in a group, in elements, for vector loads and matrix products
 
 int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -133,7 +133,7 @@ void FullyShardedWeights::invalidate() {
     group.work.wait();
     group.gathered.reset();
     reshard(group);
-    // Cached copies in another dtype compare version counters.
+    // Cached copies in another dtype detect changed weights by the version counter.
     for (const GradientBucket::Slot& slot : group.layout.slots) torch::autograd::impl::bump_version(slot.tensor);
   }
 }

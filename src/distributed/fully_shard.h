@@ -1,7 +1,7 @@
-// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP). A rank stores its fp32 shard
-// of each unit of the model. The storage of the model tensors exists only while the unit is in use; it is gathered from
-// all ranks. Weights of matrix products are gathered in the compute dtype. The next unit is prefetched during
-// computation.
+// Full sharding of the weights (Rajbhandari et al. 2020, ZeRO-3; Zhao et al. 2023, FSDP). The units of sharding are the
+// layers, the embedding, the final norm and the head of the model. A rank stores its fp32 shard of each unit. The
+// storage of a model tensor exists only while its unit is in use; its content is gathered from all ranks. Weights of
+// matrix products are gathered in the compute dtype. The next unit is prefetched during computation.
 #pragma once
 #include <c10/core/Storage.h>
 
@@ -41,7 +41,7 @@ class FullyShardedWeights final : public ShardHooks {
   void reshard(size_t unit) override;
 
  private:
-  // A storage that one or several tensors of the model use, and its range in the gathered group.
+  // A storage of one or several model tensors, and the range of elements that it occupies in the gathered group.
   struct StorageRange {
     c10::Storage storage;
     int64_t begin = 0, numel = 0;
@@ -65,7 +65,7 @@ class FullyShardedWeights final : public ShardHooks {
 
   LanguageModel& model_;
   Communicator& communicator_;
-  std::vector<Group> groups_;                        // in the order of units
+  std::vector<Group> groups_;                        // ordered by unit
   std::vector<std::vector<size_t>> groups_of_unit_;  // indices into groups_
   double seconds_waited_ = 0;
 };

@@ -91,7 +91,7 @@ void ShardedGradientReducer::wait_in_flight() {
 void ShardedGradientReducer::finish() {
   wait_in_flight();
   for (GradientBucket& bucket : buckets_) {
-    // A missing gradient counts as zero.
+    // A gradient that is missing in an incomplete bucket is treated as zero.
     if (bucket.flat.defined()) {
       start_reduction(bucket);
       wait_in_flight();

@@ -10,14 +10,14 @@ namespace lazy::distributed {
 
 struct GradientBucket {
   struct Slot {
-    size_t parameter = 0;  // index into the list of parameters
+    size_t parameter = 0;  // index into the list of all parameters
     int64_t begin = 0, numel = 0;
-    at::Tensor tensor;    // the parameter
+    at::Tensor tensor;    // the parameter itself, not its gradient
     bool filled = false;  // whether `flat` contains a gradient of this step
     bool ready = false;   // whether the gradient is complete
   };
   std::vector<Slot> slots;
-  int64_t numel = 0;   // sum over all slots
+  int64_t numel = 0;   // sum of Slot::numel over all slots
   int64_t padded = 0;  // numel rounded up to a multiple of the world size
   at::Tensor flat;     // gradients of all slots; grad() of each slot's parameter is a view of it
   at::Tensor shard;    // with sharded gradients: this rank's part of the reduced gradients
@@ -45,9 +45,10 @@ class ShardedGradientReducer {
   ShardedGradientReducer(std::vector<GradientBucket>& buckets, Communicator& communicator)
       : buckets_(buckets), communicator_(communicator) {}
 
-  // Moves the gradient of the parameter into the bucket.
+  // Adds the gradient of the slot's parameter to the bucket and releases it. If the bucket is now complete, its
+  // reduction starts.
   void add_gradient(GradientBucket& bucket, GradientBucket::Slot& slot);
-  // Reduces incomplete buckets. Afterwards every bucket has its shard.
+  // Reduces incomplete buckets. Afterwards every bucket contains its reduced shard.
   void finish();
   // Waits for the reduction that is in flight.
   void wait_in_flight();

@@ -42,7 +42,7 @@ int number_or(const char* name, int low, int high, int otherwise) {
 constexpr int kMany = 1 << 20;
 constexpr int kDefaultPort = 29500;  // the default port of PyTorch
 
-// MASTER_ADDR and MASTER_PORT take precedence with every launcher.
+// If MASTER_ADDR or MASTER_PORT is set, it takes precedence over the value that is derived from the launcher.
 void set_rendezvous(RankInfo& info, const std::string& otherwise, int port, const char* why) {
   info.master_address = variable("MASTER_ADDR").value_or(otherwise);
   if (info.master_address.empty())

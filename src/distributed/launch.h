@@ -1,5 +1,5 @@
-// Runs a process as one rank of a launched command. The launcher's environment variables determine the rank, the
-// rendezvous address and the device.
+// Runs this process as one rank of a command that a launcher has started. The launcher's environment variables
+// determine the rank, the rendezvous address and the device.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -19,7 +19,7 @@ std::string first_slurm_host(const std::string& list);
 // Connects to the other ranks and calls `body` with the communicator and the device of this rank. The device is "cpu",
 // or for "cuda" the GPU with the index of the local rank ("cuda:1"), which becomes the current device. Ranks other than
 // 0 only log warnings. An exception from `body` terminates all ranks with a message that names the rank that threw it.
-// After Interrupted all ranks shut down together.
+// If `body` throws Interrupted, all ranks shut down together.
 void run_as_rank(const RankInfo& info, const std::string& device, std::chrono::milliseconds timeout,
                  const std::function<void(Communicator&, const std::string& device)>& body);
 

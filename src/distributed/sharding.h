@@ -4,8 +4,8 @@
 
 namespace lazy::distributed {
 
-// replicate: every rank stores all weights, gradients and moments (DDP).
-// zero2: gradients and moments are sharded (ZeRO-2).
+// replicate: every rank stores all weights, gradients and optimizer moments (DDP).
+// zero2: gradients and optimizer moments are sharded (ZeRO-2).
 // full_shard: weights are sharded too; the weights of a layer are gathered while it computes (ZeRO-3, FSDP).
 enum class Sharding { replicate, zero2, full_shard };
 inline constexpr Sharding kShardings[] = {Sharding::replicate, Sharding::zero2, Sharding::full_shard};

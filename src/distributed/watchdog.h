@@ -1,7 +1,7 @@
 // Detects ranks that have terminated or hang, using the rendezvous store. Every rank writes a heartbeat with its step
-// and the number of collective waits that it has started. A rank with a lower number than the other ranks has not
-// arrived. A rank terminates with one line on stderr if it waits longer than the timeout or if another rank has failed,
-// even if its main thread is blocked in a collective.
+// and the number of collective waits that it has started. A rank that has started fewer waits than the other ranks has
+// not arrived at the current collective. A rank terminates with one line on stderr if it waits longer than the timeout
+// or if another rank has failed, even if its main thread is blocked in a collective.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -42,8 +42,8 @@ class RankWatchdog {
   // Returns the first failure that this rank knows, or "". Thread-safe.
   std::string failure();
 
-  // While this object exists, the rank reads all heartbeats as during a long wait. Used for waits in threads other than
-  // the main thread.
+  // While this object exists, this rank reads the heartbeats of all ranks, as it does during a long wait of the main
+  // thread. It is used for waits in other threads.
   class ObserveScope {
    public:
     explicit ObserveScope(RankWatchdog& watchdog) : watchdog_(watchdog) { ++watchdog_.observers_; }
@@ -55,15 +55,15 @@ class RankWatchdog {
 
  private:
   struct Heartbeat {
-    std::string text;         // "COUNT WAITS STEP what"
+    std::string text;         // "COUNT WAITS STEP WHAT": heartbeats, waits, training step, name of the last wait
     Clock::time_point since;  // time of the last change, by the clock of this rank
   };
 
   void heartbeat_loop();
   void monitor_loop();
   void read_heartbeats();
-  // Describes the current failure, or returns "". `silence` is the maximum time between two heartbeats of a running
-  // rank.
+  // Returns a description of the current failure, or "". `silence` is the maximum time between two heartbeats of a
+  // running rank.
   std::string diagnose(Clock::duration silence, bool overdue);
   std::string heartbeat_key(int rank) const { return "heartbeat/" + std::to_string(rank); }
 
@@ -96,9 +96,9 @@ class StoreBarrier {
   StoreBarrier(StorePtr store, const RankInfo& info, std::chrono::milliseconds timeout, RankWatchdog& watchdog)
       : store_(std::move(store)), info_(info), timeout_(timeout), watchdog_(watchdog) {}
 
-  // Every rank must call this equally often, from one thread, with its error message or "". When all ranks have
-  // arrived, it returns the first error message, or "". Throws RunError if a rank has terminated or has not arrived
-  // after the timeout.
+  // Every rank must call this function the same number of times, always from one thread, with its error message or "".
+  // When all ranks have arrived, it returns the first error message, or "". Throws RunError if a rank has terminated or
+  // has not arrived after the timeout.
   std::string wait(const std::string& failure);
 
  private:

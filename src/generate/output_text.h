@@ -30,8 +30,9 @@ class OutputText {
   bool skip_special_tokens_;
   TextStream stream_;
   StopStrings stops_;
-  uint64_t pushed_ = 0, released_ = 0;                // bytes passed to stops_ and returned by it
-  std::deque<std::pair<uint64_t, uint64_t>> hidden_;  // ranges of these bytes that are omitted, in order
+  uint64_t pushed_ = 0, released_ = 0;  // number of bytes passed to stops_, and returned by it
+  // Ranges of the bytes passed to stops_ that are omitted from the result, in ascending order.
+  std::deque<std::pair<uint64_t, uint64_t>> hidden_;
 };
 
 }  // namespace lazy

@@ -113,7 +113,7 @@ int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts
     point -= weights[i];
     if (point < 0) return order_[i];
   }
-  return order_[kept - 1];  // reached only because of rounding
+  return order_[kept - 1];  // reached only if rounding errors leave `point` at 0 or above
 }
 
 }  // namespace lazy

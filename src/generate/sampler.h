@@ -12,14 +12,14 @@
 namespace lazy {
 
 struct SamplingOptions {
-  double temperature = 1;         // 0: greedy; of equal logits, the first one
+  double temperature = 1;         // 0: greedy; the lowest id wins among equal logits
   int64_t top_k = 0;              // sample from the k largest logits; 0: all
-  double top_p = 1;               // nucleus: the smallest set of most likely tokens with this probability; 1: all
-  double repetition_penalty = 1;  // divides positive logits of seen tokens, multiplies negative ones
+  double top_p = 1;               // nucleus sampling: the most likely tokens up to this total probability; 1: all
+  double repetition_penalty = 1;  // divides positive and multiplies negative logits of tokens that have occurred
   uint64_t seed = 0;
   double min_p = 0;              // drop tokens below this fraction of the highest probability; 0: none
-  double presence_penalty = 0;   // subtracted from the logits of tokens that occur in the text
-  double frequency_penalty = 0;  // subtracted for each occurrence of a token in the text
+  double presence_penalty = 0;   // subtracted from the logits of tokens that occur in the generated text
+  double frequency_penalty = 0;  // subtracted for each occurrence of a token in the generated text
   std::vector<std::pair<int64_t, float>> logit_bias = {};  // added to the logits of these tokens
   void validate(const char* operation) const;  // throws Error "OPERATION: ..." that names the invalid option
 };
@@ -31,8 +31,9 @@ struct TokenCount {
 using TokenCounts = std::unordered_map<int64_t, TokenCount>;
 
 // The order of operations is the same as in Hugging Face transformers: biases, repetition penalty, temperature, top-k,
-// top-p, min-p. transformers has no presence and frequency penalties; these follow the repetition penalty. They count
-// only the generated text, as OpenAI and vLLM define them. The repetition penalty counts prompt and text.
+// top-p, min-p. The presence and frequency penalties, which transformers does not have, follow the repetition penalty.
+// They count only tokens of the generated text, as OpenAI and vLLM define them, whereas the repetition penalty counts
+// tokens of prompt and text.
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);

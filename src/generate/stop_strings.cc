@@ -4,7 +4,7 @@
 
 namespace lazy {
 
-// Knuth-Morris-Pratt matching with one state per string.
+// Uses the Knuth-Morris-Pratt algorithm with one matching state per string.
 StopStrings::StopStrings(std::vector<std::string> strings) {
   for (std::string& text : strings) {
     if (text.empty()) continue;

@@ -1,4 +1,4 @@
-// Stop strings, which end a text. A match need not end at the end of a token.
+// Stop strings, which end a generated text. A match may end in the middle of a token.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -22,8 +22,9 @@ class StopStrings {
  private:
   struct Pattern {
     std::string text;
-    std::vector<size_t> fallback;  // [n]: length of the longest proper prefix that is a suffix of the first n bytes
-    size_t matched = 0;            // length of the longest prefix that is a suffix of the text
+    // Entry n is the length of the longest proper prefix of the first n bytes of `text` that is also their suffix.
+    std::vector<size_t> fallback;
+    size_t matched = 0;  // length of the longest prefix of `text` that ends the generated text
   };
   std::vector<Pattern> patterns_;
   std::string held_;

@@ -7,7 +7,7 @@
 //   layers.N.attention.input                the input of attention, after the norm (layers.N.mixer.input: other mixers)
 //   layers.N.attention.output               the output of the output projection (layers.N.mixer.output: other mixers)
 //   layers.N.attention.q.projected, .k.projected, .v   the projections with bias, (batch, length, heads, head_dim)
-//   layers.N.attention.q.normed, .k.normed  after the norm of each head, in models with such a norm
+//   layers.N.attention.q.normed, .k.normed  queries and keys after the norm of each head, in models with this norm
 //   layers.N.attention.q, .k                the queries and keys of the score computation, after RoPE
 //   layers.N.attention.scores, .weights     (batch, heads, queries, keys); masked scores are -inf
 //   layers.N.attention.gate                 (batch, length, heads, 1 or head_dim), in models with a gate
@@ -15,7 +15,7 @@
 //   layers.N.mlp.input, .output             the input of the MLP after the norm, and the output of its last projection
 //   layers.N.mlp.inner                      the input of the last projection, (batch, length, inner width); not
 //                                           available in mixtures of experts
-//   final.residual, final.hidden            before and after the final norm
+//   final.residual, final.hidden            the hidden states before and after the final norm
 //
 // Attention scores and weights are computed only if a hook is registered for them. That layer then materializes them
 // instead of calling the fused operator, so its memory grows with the square of the length.
@@ -33,8 +33,9 @@ struct ModelConfig;
 
 class ActivationHooks {
  public:
-  // The returned tensor replaces the activation and must have its shape; an undefined tensor keeps it. Actions run in
-  // order, each on the result of the previous one. With autograd enabled, the replacement is part of the graph.
+  // An action returns the tensor that replaces the activation, with the same shape, or an undefined tensor to keep the
+  // activation. Actions run in the order of their registration; each one receives the result of the previous one. With
+  // autograd enabled, the replacement is part of the graph.
   using Action = std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>;
   void replace(const std::string& glob, Action action) { actions_.emplace_back(glob, std::move(action)); }
   void read(const std::string& glob, std::function<void(const std::string& name, const at::Tensor& tensor)> look);

@@ -1,6 +1,6 @@
 // Configuration of adaptive input embeddings (Baevski and Auli 2019) and the adaptive softmax (Grave et al. 2017), as
-// in Transformer-XL. Tokens are sorted by frequency and split into clusters; each cluster's embedding width is
-// `divisor` times smaller than the previous one's.
+// in Transformer-XL. Tokens are sorted by frequency and split into clusters; the embedding width of each cluster is
+// `divisor` times smaller than the width of the previous cluster.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -42,7 +42,7 @@ inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               /
 inline constexpr char kOutBias[] = "crit.out_layers.{}.bias";
 inline constexpr char kOutProjection[] = "crit.out_projs.{}";
 inline constexpr char kClusterWeight[] =
-    "crit.cluster_weight";  // (clusters - 1, width): rows for the other clusters in the first softmax
+    "crit.cluster_weight";  // (clusters - 1, width): one row of the first softmax for each cluster after the first
 inline constexpr char kClusterBias[] = "crit.cluster_bias";
 }  // namespace adaptive_names
 std::string adaptive_name(const char* name, int64_t number);

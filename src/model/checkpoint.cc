@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kCheckpoint[] = "checkpoint";
 
-// Normalizes a tensor name to FLA's naming without prefix.
+// Converts a tensor name to the naming of FLA (flash-linear-attention), without the prefix `model.` or its equivalents.
 std::string canonical(std::string name) {
   for (const char* prefix : {"transformer.", "model.", "backbone."}) {
     if (name.rfind(prefix, 0) == 0) name.erase(0, std::string(prefix).size());
@@ -74,8 +74,8 @@ bool is_float(const std::string& dtype) {
 
 void check_finite(const at::Tensor& tensor, const std::string& file, const std::string& name) {
   // A NaN or an infinity makes the sum non-finite, so a finite sum proves that all values are finite. Values are
-  // counted only if the sum is not finite. PyTorch converts the whole input to float64 before it computes such a sum,
-  // so a large tensor is summed in parts.
+  // counted only if the sum is not finite. PyTorch converts the whole input to float64 before it computes a float64
+  // sum, so a large tensor is summed in parts.
   constexpr int64_t kPart = 1 << 20;
   double sum = 0;
   for (const at::Tensor& part : tensor.flatten().split(kPart)) sum += part.sum(at::kDouble).item<double>();

@@ -33,8 +33,8 @@ void tie_without_head(const WeightsFile& file, ModelConfig& config);
 
 // Compares the file with the model's tensors before any memory is allocated. Throws an Error that lists all missing and
 // unexpected tensors and all tensors of a wrong shape or dtype. The namings of transformers and of FLA are accepted,
-// with or without the prefix. Rotary buffers are ignored, and tied tensors are optional. Returns a map from the names
-// of stored_tensors(config), and their aliases in the file, to the names in the file.
+// with or without the prefix `model.` or `transformer.`. Rotary buffers are ignored, and tied tensors are optional.
+// Returns a map from the names of stored_tensors(config), and their aliases in the file, to the names in the file.
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const std::filesystem::path& directory,
                                                  const ModelConfig& config);
 

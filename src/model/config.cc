@@ -46,7 +46,8 @@ void check_rope_scaling(const ModelConfig& c) {
     fail("model", "rope_type: expected default, {}, found '{}'", fmt::join(known, ", "), s.type);
   }
   const bool longrope = s.type == "longrope";
-  // The factor of longrope may be the ratio of two lengths, which transformers accepts in both orders.
+  // The factor of longrope may be below 1: it may be the ratio of the two context lengths, and transformers accepts
+  // this ratio in either order.
   check(std::isfinite(s.factor) && (longrope ? s.factor > 0 : s.factor >= 1), "rope_scaling.factor",
         longrope ? "more than 0" : "at least 1", s.factor);
   if (s.type != "linear") {
@@ -234,8 +235,8 @@ int64_t ModelConfig::num_kv_cache_layers() const {
   if (positions.kind == PositionKind::transformer_xl && (positions.segment_length > 0 || attention.window > 0))
     return 0;
   if (all_attention()) return num_layers;
-  // Titans caches the keys of a window, or the keys of all tokens without a window. The MAC variant caches only the
-  // keys of the current segment.
+  // Titans layers cache the keys of all tokens only if they have no window. The MAC variant (memory as context) never
+  // does: it caches only the keys of the current segment.
   const bool all = mixer_kind(*this).window && mixer.type != MixerType::titans_mac && attention.window < 0;
   return all ? num_layers : num_attention_layers();
 }
@@ -434,7 +435,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.attention.distance_bias_init_std = s.number("distance_bias_init_std", m.attention.distance_bias_init_std);
   m.attention.distance_bias_init_apart = s.boolean("distance_bias_init_apart", m.attention.distance_bias_init_apart);
   ModelConfig check = m;
-  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0: set later from the tokenizer
+  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // a vocab_size of 0 is replaced later, so it is checked as 1
   try {
     check.validate();
   } catch (const Error& e) {

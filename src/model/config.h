@@ -86,7 +86,7 @@ inline constexpr auto kMixerTypes = enum_table<MixerType>({{MixerType::attention
                                                            {MixerType::titans_mac, "titans_mac"},
                                                            {MixerType::titans_mag, "titans_mag"},
                                                            {MixerType::titans_mal, "titans_mal"}});
-// Spelled as model_type in config.json.
+// The names are the values of model_type in config.json.
 inline constexpr auto kModelFamilies = enum_table<ModelFamily>({{ModelFamily::llama, "llama"},
                                                                 {ModelFamily::mistral, "mistral"},
                                                                 {ModelFamily::qwen2, "qwen2"},
@@ -121,63 +121,68 @@ struct AttentionConfig {
   int64_t num_kv_heads = 16;
   int64_t head_dim = 64;
   Normalizer normalizer = Normalizer::softmax;
-  // Offset that Elastic-Softmax adds to each probability: tau / (number of visible keys) for per_visible, tau for
-  // constant.
+  // Elastic-Softmax computes ReLU(softmax + offset) with one number tau per head. The offset is tau / (number of
+  // visible keys) for per_visible, and tau for constant.
   OffsetKind offset = OffsetKind::per_visible;
   bool offset_trainable = true;
   double offset_init = -1;
-  // Used with softmax_sink. If false, each head's sink logit stays at sink_init (off-by-one softmax for sink_init 0).
+  // Used only with the normalizer softmax_sink, which adds a term exp(sink logit) per head to the denominator of
+  // softmax. If false, every sink logit stays at sink_init; sink_init 0 is the off-by-one softmax.
   bool sink_trainable = true;
   double sink_init = 0;
   // Each head's output is multiplied by sigmoid(W x), where x is the layer's normalized input (gated attention, arXiv
   // 2505.06708). The initial values of W are drawn from a separate random stream, so the other initial weights do not
   // depend on the gate.
   GateKind gate = GateKind::none;
-  int64_t distance_bias_window = 0;  // W entries per head; 0: no distance bias
+  int64_t distance_bias_window = 0;  // number of distances per head that have a bias; 0: no distance bias
   double distance_bias_init_std = 1e-3;
-  // The initial distance biases are drawn from a separate random stream. All other initial weights are then equal to
-  // the weights of a model without biases and with the same seed.
+  // If true, the initial distance biases are drawn from a separate random stream. All other initial weights are then
+  // equal to the weights of a model without distance biases that has the same seed.
   bool distance_bias_init_apart = false;
   int64_t window = -1;               // sliding window in tokens; -1: none
   std::vector<int64_t> full_layers;  // ascending indices of layers that do not use the window
   bool qkv_bias = false;             // q_proj, k_proj and v_proj have a bias
-  bool query_bias = true;            // with qkv_bias: q_proj's bias is trained; false: it stays 0
+  bool query_bias = true;            // used with qkv_bias; false: the bias of q_proj stays 0
   bool output_bias = false;          // o_proj has a bias
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
-  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads and one over all key heads
+  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads, one over all key heads
   bool scale_scores = true;          // the products of queries and keys are scaled by head_dim^-0.5
-  bool scale_by_layer = false;       // these products are additionally scaled by 1 / (layer + 1)
-  double multiplier = 0;             // scale of queries x keys instead of head_dim^-0.5; 0: not used
-  double softcap = 0;                // scaled scores s become softcap tanh(s / softcap); 0: none
+  bool scale_by_layer = false;       // products of queries and keys are also scaled by 1 / (layer + 1)
+  double multiplier = 0;             // if not 0: scale of the products of queries and keys instead of head_dim^-0.5
+  double softcap = 0;                // if not 0: scaled scores s are replaced by softcap tanh(s / softcap)
 };
 
 struct PositionConfig {
-  // Can be combined with a distance bias. rope with rope_base 0 means no positions.
+  // Every kind can be combined with a distance bias. The kind rope with rope_base 0 encodes no positions.
   PositionKind kind = PositionKind::rope;
-  double rope_base = 1e4;            // Lazy Attention's default is 1.5e5
+  double rope_base = 1e4;            // the default for Lazy models is 1.5e5
   std::vector<double> layer_bases;   // rope_base per layer; 0: no RoPE in that layer; empty: rope_base in all layers
   double partial_rotary_factor = 1;  // fraction of each head's dimensions, from the first one on, that RoPE rotates
-  bool rope_interleaved = false;     // RoPE rotates the pairs (2n, 2n + 1), not (n, n + half)
-  ops::RopeScaling rope_scaling;     // types of the rope operator and "dynamic"; see rope_at
-  std::vector<double> long_pair_factors;  // "longrope": pair_factors for sequences longer than the original length
-  bool scale_windowed_layers = true;      // false: rope_scaling applies only to layers without a window
-  bool alibi_trainable = false;           // ALiBi's slopes are trained, starting from their standard values
-  // transformer_xl: tokens per segment (0: the whole text is one segment), tokens of memory before each segment, and
-  // the largest distance that is distinguished (0: no limit).
+  bool rope_interleaved = false;     // RoPE rotates dimensions (2n, 2n + 1) as a pair; false: (n, n + rotary_dim() / 2)
+  ops::RopeScaling rope_scaling;     // the type "dynamic" is applied by rope_at(), other types by the operator
+  // For "longrope": the factors that replace rope_scaling.pair_factors for sequences longer than original_length.
+  std::vector<double> long_pair_factors;
+  bool scale_windowed_layers = true;  // false: rope_scaling applies only to layers without a window
+  bool alibi_trainable = false;       // ALiBi's slopes are trained, starting from their standard values
+  // For the kind transformer_xl: number of tokens per segment (0: the whole text is one segment), number of tokens
+  // before a segment that the segment can attend to, and maximum distance (larger distances are encoded like this one;
+  // 0: no limit).
   int64_t segment_length = 0, memory_length = 0, clamp_length = 0;
-  bool shared_relative_biases = false;  // transformer_xl: all layers share u and v
+  bool shared_relative_biases = false;  // transformer_xl: all layers share the content bias u and the position bias v
 };
 
 struct MlpConfig {
-  bool enabled = true;  // layers have an MLP
-  // The kind of MLP. Gated: down(f(gate(x)) up(x)), where f is SiLU or the tanh approximation of GELU. Otherwise a
-  // mixture of experts, or two matrices with the named activation between them.
+  bool enabled = true;  // whether the layers have an MLP
+  // The gated kinds swiglu and geglu_tanh compute down(f(gate(x)) up(x)), where f is SiLU or the tanh approximation of
+  // GELU. The kind experts is a mixture of experts. The other kinds consist of two matrices with the named activation
+  // between them.
   MlpKind kind = MlpKind::swiglu;
-  int64_t intermediate_size = 0;  // 0: ceil256(int(hidden_size * hidden_ratio * 2 / 3))
+  int64_t intermediate_size = 0;  // 0: int(hidden_size * hidden_ratio * 2 / 3), rounded up to a multiple of 256
   double hidden_ratio = 4;
   bool bias = false;
   int64_t experts = 0, experts_per_token = 0;  // number of experts, and number of experts that process a token
-  // Mixture of experts: an expert computes gate sigmoid(alpha gate) (up + 1), with gate and up clamped to the limit.
+  // For the kind experts: the activation of an expert is gate * sigmoid(swiglu_alpha * gate) * (up + 1), where gate and
+  // up are clamped to swiglu_limit.
   double swiglu_limit = 7, swiglu_alpha = 1.702;
   bool gated() const { return kind == MlpKind::swiglu || kind == MlpKind::geglu_tanh; }
 };
@@ -193,31 +198,32 @@ struct NormConfig {
   bool embedding_norm = false;  // norm before the first layer
 };
 
-// Constant factors. Granite multiplies the embedding, multiplies each branch before it is added to the residual stream,
-// and divides the logits. Gemma multiplies the embedding by sqrt(hidden_size), rounded to the compute dtype, and
-// replaces logits z by logits_softcap tanh(z / logits_softcap); logits_softcap 0 disables this.
+// Constant factors of activations and logits. Granite multiplies the embedding, multiplies each branch before it is
+// added to the residual stream, and divides the logits. Gemma multiplies the embedding by sqrt(hidden_size), rounded to
+// the compute dtype, and replaces logits z by logits_softcap tanh(z / logits_softcap); logits_softcap 0 disables this.
 struct MultiplierConfig {
   double embedding = 1, branch = 1, logits_divisor = 1;
   bool embedding_by_width = false;
   double logits_softcap = 0;
 };
 
-// The token mixer. The sizes apply to mixers other than attention and are in section [mixer] of a TOML file. Size 0 is
-// inferred from hidden_size.
+// The token mixer of the layers. The sizes apply only to mixers other than attention; a TOML file sets them in section
+// [mixer]. If heads, key_dim or value_dim is 0, it is inferred from hidden_size.
 struct MixerConfig {
   MixerType type = MixerType::attention;
   std::vector<int64_t> attention_layers;  // hybrid models: ascending layers that use attention instead of the mixer
-  int64_t heads = 0, key_dim = 0, value_dim = 0;  // key_dim and value_dim of each head
-  int64_t conv_size = 4;                          // taps of the depthwise causal convolution; 0: none
-  int64_t chunk = 0;                              // tokens per chunk of the training form
-  int64_t state_size = 128, groups = 1;  // Mamba2: the state size N, and the number of groups that share B and C
+  int64_t heads = 0, key_dim = 0, value_dim = 0;  // number of heads; key and value size of one head
+  int64_t conv_size = 4;                          // kernel size of the depthwise causal convolution; 0: no convolution
+  // Number of tokens per chunk of the chunkwise-parallel algorithm, or per mini-batch of TTT. 0: default of the mixer.
+  int64_t chunk = 0;
+  int64_t state_size = 128, groups = 1;  // Mamba2: state size N; number of groups of heads that share B and C
   // Mamba2: the step size is clamped to this range after softplus (time_step_limit in transformers).
   double step_min = 0, step_max = std::numeric_limits<double>::infinity();
-  bool gate = true;  // gated output
-  // Titans: layers of the memory MLP, its expansion factor, persistent tokens prepended to the text, tokens per
-  // segment.
+  bool gate = true;  // whether the output of the mixer is gated
+  // Titans: number of layers of the memory MLP, its expansion factor (inner size / input size), number of persistent
+  // (learned) tokens that are prepended to the text, and number of tokens per segment.
   int64_t memory_depth = 2, memory_expansion = 4, persistent = 4, segment = 64;
-  bool memory_norm = true;  // the memory is a residual connection around a normalized MLP (titans/neural_memory.h)
+  bool memory_norm = true;  // Titans: the memory is x + norm(MLP(x)); false: MLP(x) (titans/neural_memory.h)
 };
 
 // The default is a pre-norm decoder like Transformer++: RMSNorm, softmax attention with RoPE, SwiGLU. With the elastic
@@ -226,7 +232,7 @@ struct ModelConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 1024;
   int64_t num_layers = 24;
-  int64_t max_length = 4096;  // training length, max_position_embeddings
+  int64_t max_length = 4096;  // training length in tokens; max_position_embeddings in config.json
   AttentionConfig attention;
   PositionConfig positions;
   MlpConfig mlp;
@@ -235,63 +241,67 @@ struct ModelConfig {
   MixerConfig mixer;
   ModelFamily family = ModelFamily::llama;  // determines the checkpoint layout
   bool tie_embeddings = false;
-  AdaptiveVocabulary adaptive;        // replaces the embedding table and the head
+  AdaptiveVocabulary adaptive;        // if used, it replaces the embedding table and the output head
   double init_std = 0.02;             // standard deviation of the initial weights
   bool scaled_residual_init = false;  // o_proj and down_proj use init_std / sqrt(2 num_layers), as in GPT-2
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
-  // A Lazy Attention model in the checkpoint layout of its original family, created by to_lazy(). config.json and the
-  // tensors have the family's format, with model_type lazy_<family>, a tau per head, and a distance bias in each layer.
+  // True for a Lazy Attention model that to_lazy() created and that keeps the checkpoint layout of its original family.
+  // In comparison with that family, config.json has model_type lazy_<family>, and each layer additionally has a tau per
+  // head and a distance bias.
   bool converted = false;
-  uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the training text; 0: not recorded
+  uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the tokenizer used in training; 0: not recorded
 
-  bool is_plain_llama() const;      // softmax, no distance bias, no window
-  bool is_plain_attention() const;  // softmax with RoPE as in Llama, without distance bias and gate
+  bool is_plain_llama() const;      // is_plain_attention() in every layer; no window
+  bool is_plain_attention() const;  // softmax with RoPE as in Llama; no distance bias or gate
   // True if q_proj contains both queries and gates, grouped by key-value head, as in the released models of gated
   // attention, which extend Qwen3.
   bool gates_in_queries() const { return family == ModelFamily::qwen3 && attention.gate != GateKind::none; }
-  int64_t gate_size() const;  // gates per token and layer: 0, heads, or heads times head_dim
+  int64_t gate_size() const;  // number of gate values per token and layer: 0, heads, or heads times head_dim
   // The `architectures` entry of a saved model: <family>ForCausalLM if that class of transformers computes the same
   // function, else LazyForCausalLM.
   std::string architecture() const;
   MixerType mixer_of(int64_t layer) const;
   bool all_attention() const { return mixer.type == MixerType::attention; }
   int64_t num_attention_layers() const;
-  bool attends() const;                    // at least one layer has attention, alone or inside its mixer
-  int64_t num_kv_cache_layers() const;     // layers whose cache contains the keys and values of all tokens
+  bool attends() const;                    // true if at least one layer has attention, alone or inside its mixer
+  int64_t num_kv_cache_layers() const;     // number of layers that cache the keys and values of all tokens
   int64_t window_of(int64_t layer) const;  // sliding window of the layer in tokens; -1: none
-  bool is_lazy() const;                    // Elastic-Softmax with a distance bias
+  bool is_lazy() const;                    // true for Elastic-Softmax with a distance bias
   std::string kind() const;  // "lazy", "transformer", the mixer's name, or the normalizer's name for other attention
   bool has_offset() const;   // each head has an offset tau
   bool has_sink() const;     // the denominator of softmax has an additional term per head, as in gpt-oss
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
-  int64_t rotary_dim() const;               // dimensions of a head that RoPE rotates
+  int64_t rotary_dim() const;               // number of dimensions of a head that RoPE rotates
   double score_scale(int64_t layer) const;  // factor of the products of queries and keys
   double rope_base_of(int64_t layer) const;
   int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
-  // Standard deviation of the initial values of the matrix with this name, which is relative to the layer.
+  // Returns the standard deviation of the initial values of a matrix. `name` is relative to the layer, for example
+  // mlp.down_proj.weight.
   double init_std_of(const std::string& name) const;
   void validate() const;  // throws an Error that names the field, for example for indivisible heads or an odd head_dim
 
-  // Reads section [model]. Keys shared with flame: kind, vocab_size, hidden_size, num_hidden_layers, num_heads,
-  // num_kv_heads, head_dim, hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta,
-  // partial_rotary_factor, max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id.
-  // Additional keys: normalizer, offset, offset_trainable, offset_init, sink_trainable, sink_init, attention_gate,
-  // distance_bias_window, distance_bias_init_std, distance_bias_init_apart, positions, rope_interleaved,
-  // alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
+  // Reads section [model]. The following keys have the same names as in flame, the training program of
+  // flash-linear-attention (FLA): kind, vocab_size, hidden_size, num_hidden_layers, num_heads, num_kv_heads, head_dim,
+  // hidden_ratio, intermediate_size, tie_word_embeddings, norm_eps, rope_theta, partial_rotary_factor,
+  // max_position_embeddings, window_size, initializer_range, bos_token_id, eos_token_id.
+  // The following keys are additional: normalizer, offset, offset_trainable, offset_init, sink_trainable, sink_init,
+  // attention_gate, distance_bias_window, distance_bias_init_std, distance_bias_init_apart, positions,
+  // rope_interleaved, alibi_trainable, query_bias, segment_length, memory_length, clamp_length.
   // `kind = "lazy" | "transformer" | "gpt2"` selects the defaults (lazy: elastic normalizer, distance bias window 512,
-  // rope_theta 1.5e5). `kind` may also be a mixer's name, with its sizes in [mixer] and attention_layers or
-  // attention_every = n (the last of every n layers uses attention). With vocab_size = 0 the caller sets the size of
-  // the tokenizer.
+  // rope_theta 1.5e5). `kind` may also be a mixer's name; then the sizes of the mixer are in section [mixer], and
+  // attention_layers or attention_every = n select layers with attention (the last of every n layers).
+  // If vocab_size is 0, the caller must replace it by the vocabulary size of the tokenizer.
   // With `from`, which names a model folder or a run folder, the configuration is read from that folder; all other keys
   // are errors.
   static ModelConfig from_toml(Config& config);
   // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LazyForCausalLM and the families of
   // model/families/, as written by transformers 4 or 5, with key names of Hugging Face (num_attention_heads,
-  // rms_norm_eps) or FLA (num_heads, norm_eps). Error for unsupported features such as quantized weights.
+  // rms_norm_eps) or of FLA, flash-linear-attention (num_heads, norm_eps). Error for unsupported features such as
+  // quantized weights.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
-  static ModelConfig from_directory(const std::filesystem::path& directory);  // reads its config.json
+  static ModelConfig from_directory(const std::filesystem::path& directory);  // reads config.json in this folder
   nlohmann::ordered_json to_json() const;                                     // config.json in Hugging Face format
 };
 
@@ -300,8 +310,8 @@ std::filesystem::path pretrained_folder(Config& config);
 
 // RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration only for sequences
 // longer than original_length, with two scaling types: with "dynamic" the base grows (NTK-aware), and with "longrope"
-// the long factors replace the short ones. As in transformers, `length` is the length of the sequence that is computed
-// at once.
+// the long factors replace the short ones. As in transformers, `length` is the number of tokens from the start of the
+// sequence to the end of the current forward pass.
 struct Rope {
   double base = 0;  // 0: no rotation
   ops::RopeScaling scaling;
@@ -314,15 +324,15 @@ bool rope_varies(const ModelConfig& config, int64_t max_length = std::numeric_li
 
 struct ParameterCount {
   int64_t total = 0;             // distinct trained parameters of this configuration
-  int64_t tied = 0, untied = 0;  // parameters with a tied and with an untied head
+  int64_t tied = 0, untied = 0;  // number of parameters with a tied head, and with a separate head
   int64_t embedding = 0;
 };
 ParameterCount count_parameters(const ModelConfig& config);
 
 // Converts the configuration of a softmax model to Elastic-Softmax with tau = 0 and `distance_bias_window` entries of
-// distance bias (0: none). With zero biases the converted model computes the same function: ReLU(softmax + 0). An
-// existing distance bias is retained. Throws an Error that lists the convertible families if this family cannot be
-// converted.
+// distance bias (0: none). While tau and the new biases are 0, the converted model computes the same function as the
+// original model, because ReLU(softmax + 0) = softmax. An existing distance bias is retained. Throws an Error that
+// lists the convertible families if this family cannot be converted.
 ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window);
 // The inverse of to_lazy(): the configuration of the original family.
 ModelConfig without_conversion(const ModelConfig& config);
@@ -330,9 +340,9 @@ ModelConfig without_conversion(const ModelConfig& config);
 std::vector<std::string> convertible_families();
 
 // Throws an Error that names `source`, a model folder, if the fingerprint of its tokenizer differs from the fingerprint
-// in config.json (0: not recorded). The sizes are not compared: embeddings are often padded, so the tokenizer may have
-// fewer tokens than the model's vocabulary. It may also have more; only a text that contains such a token causes an
-// error.
+// in config.json (0: not recorded). The vocabulary sizes are not compared. The tokenizer may have fewer tokens than the
+// model, because embeddings are often padded. It may also have more tokens; then only a text that contains a token
+// without an embedding causes an error.
 void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, const std::string& source);
 // The same check for a corpus. In addition, its tokenizer must not have more tokens than the model's vocabulary.
 void check_corpus(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);

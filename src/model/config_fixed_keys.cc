@@ -60,7 +60,8 @@ void check_custom_code(const Fields& fields, const std::string& type) {
       std::find(std::begin(kTransformersTypes), std::end(kTransformersTypes), type) != std::end(kTransformersTypes);
   const bool gated = fields.has("headwise_attn_output_gate") || fields.has("elementwise_attn_output_gate");
   if (!code || !code->is_object() || !known || (type == "qwen3" && gated)) return;
-  // Released Phi-3 models contain copies of transformers' own classes. transformers uses its own classes instead.
+  // Released Phi-3 models contain copies of the classes of transformers, and transformers uses its own classes instead
+  // of them. auto_map is therefore accepted if it only names such copies.
   const Family* family = find_family(type);
   const std::string architecture = family ? family->architecture : "", causal = "ForCausalLM";
   const std::string configuration =

@@ -249,7 +249,7 @@ ModelConfig ModelConfig::from_json(const json& root, const std::string& file) {
     std::vector<std::string> types = kTypes;
     for (const Family* other : families()) types.push_back(name(other->family));
     for (const MixerKind* other : mixer_kinds()) {
-      // Two mixers may have the same type: the two inner models of TTT differ in another key.
+      // Two mixers may have the same model_type: TTT-Linear and TTT-MLP differ only in another key.
       if (std::ranges::find(types, other->model_type) == types.end()) types.push_back(other->model_type);
     }
     for (const std::string& converted : convertible_families())
@@ -336,7 +336,7 @@ nlohmann::ordered_json ModelConfig::to_json() const {
 namespace lazy::config_json {
 namespace {
 
-// YaRN's attention factor from mscale and mscale_all_dim (DeepSeek's form).
+// Returns YaRN's attention factor for the fields mscale and mscale_all_dim, as DeepSeek's models define them.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
   const auto scale = [&](double m) { return factor <= 1 ? 1.0 : 0.1 * m * std::log(factor) + 1; };
   return scale(mscale) / scale(mscale_all_dim);
@@ -356,7 +356,7 @@ void read_yarn(const Fields& rope, ops::RopeScaling& s) {
   read_attention_factor(rope, s);
   rope.number({"beta_fast"}, s.beta_fast);
   rope.number({"beta_slow"}, s.beta_slow);
-  if (rope.has("truncate")) s.truncate = false;  // null is false in transformers
+  if (rope.has("truncate")) s.truncate = false;  // transformers treats null as false
   rope.boolean({"truncate"}, s.truncate);
 }
 
@@ -414,7 +414,7 @@ void read_rope(const Fields& fields, ModelConfig& m) {
     inner.must_be("partial_rotary_factor", 1);
   }
   if (type == "default") return;
-  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // other names of longrope in Phi-3
+  if (phi3 && (type == "su" || type == "yarn")) type = "longrope";  // Phi-3 also uses these names for longrope
   const std::vector<std::string> known =
       phi3 ? std::vector<std::string>{"longrope"}
            : std::vector<std::string>{"linear", "dynamic", "llama3", "yarn", "longrope"};
@@ -429,7 +429,8 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   }
   if (type != "linear") s.original_length = phi3 ? 4096 : m.max_length;
   if (type == "llama3" || may_infer_factor) {
-    // Phi-3 states this length only at the top level: transformers overwrites the value inside rope_parameters.
+    // For Phi-3 only the field at the top level counts, because transformers overwrites the value inside
+    // rope_parameters.
     if (!phi3) inner.integer({"original_max_position_embeddings"}, s.original_length);
     fields.integer({"original_max_position_embeddings"}, s.original_length);
     if (s.original_length < 1)
@@ -508,10 +509,10 @@ std::optional<LayerPattern> layer_pattern(const Fields& fields, const std::strin
 
 }  // namespace
 
-// Which layers use the sliding window depends on the family. Mistral, Phi-3: all layers. Families in kLayerPatterns:
-// the layers of the pattern, unless layer_types is given. Qwen, SmolLM3: the window is optional and applies to the
-// layers listed in layer_types; without layer_types it applies to the layers from max_window_layers on (Qwen) or to the
-// layers without RoPE (SmolLM3).
+// Which layers use the sliding window depends on the family. In Mistral and Phi-3, all layers use it. In the families
+// of kLayerPatterns, layer_types or else the pattern selects the layers. In Qwen and SmolLM3, the window is optional,
+// and layer_types selects the layers; without layer_types the window applies to the layers from max_window_layers on
+// (Qwen) or to the layers without RoPE (SmolLM3).
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m) {
   if (type == "llama") return;
   if (type == "lazy_attention") return fields.integer({"sliding_window", "window_size"}, m.attention.window);
@@ -586,7 +587,7 @@ void write_window(const ModelConfig& m, nlohmann::ordered_json& out) {
                    [&](const LayerPattern& pattern) { return pattern.type == name(m.family); })) {
     out["use_sliding_window"] = m.attention.window > 0;
     if (m.attention.window < 0) return;
-    int64_t first = 0;  // read by transformers before 4.53
+    int64_t first = 0;  // first layer with a window; only transformers before 4.53 reads it
     while (first < m.num_layers && m.window_of(first) < 0) ++first;
     if (transformers_class != "SmolLM3ForCausalLM") out["max_window_layers"] = first;
   }

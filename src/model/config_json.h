@@ -18,7 +18,7 @@ inline constexpr char kOperation[] = "config.json";
 
 // Access to the fields of one JSON object. A field may have several names (Hugging Face's name first, then FLA's name).
 // null is treated as absent, because transformers writes null for unset fields. If several names of a field are
-// present, their values must be equal, because it depends on the model class which name transformers uses.
+// present, their values must be equal: which of them transformers uses depends on the model class.
 class Fields {
  public:
   Fields(const json& root, const std::string& file) : root_(root), file_(file) {}
@@ -93,7 +93,8 @@ class Fields {
     }
     out = *value;
   }
-  // Llama 3 lists several end-of-text tokens; this function returns the first one.
+  // Reads a token id; null sets `out` to -1 (no such token). Of a list of ids, such as the end-of-text tokens of Llama
+  // 3, it reads the first one.
   void token(const char* name, int64_t& out) const {
     if (root_.contains(name) && root_[name].is_null()) out = -1;
     const json* value = find({name});
@@ -110,14 +111,14 @@ class Fields {
       wrong(name, fmt::format("none ({} are not supported by this decoder)", what).c_str(), *value);
     }
   }
-  // An optional field for which only one value is supported.
+  // Throws an Error if the field is present and has another value than `only`.
   void must_be(const char* name, double only) const {
     const json* value = find({name});
     if (value && !(value->is_number() && value->get<double>() == only)) {
       wrong(name, fmt::format("{} (other values are not supported by this decoder)", only).c_str(), *value);
     }
   }
-  bool has(const char* name) const { return root_.contains(name); }  // also true if the value is null
+  bool has(const char* name) const { return root_.contains(name); }  // true also for the value null
   const std::string& file() const { return file_; }
 
  private:
@@ -147,7 +148,8 @@ bool is_gelu_tanh(const std::string& activation);
 // Throws an Error if hidden_act is not SiLU.
 void require_silu(const Fields& fields);
 
-// Read and write RoPE's base and scaling, and the layers with a sliding window, in the formats of transformers 4 and 5.
+// These four functions read and write the base and scaling of RoPE, and the layers with a sliding window, in the
+// formats of transformers 4 and 5.
 void read_rope(const Fields& fields, ModelConfig& m);
 void write_rope(const ModelConfig& m, nlohmann::ordered_json& out);
 void read_window(const Fields& fields, const std::string& type, ModelConfig& m);

@@ -60,7 +60,7 @@ void keep_other_keys(const nlohmann::ordered_json& source, const std::string& fi
     spell_special_floats(with[key] = value);
     try {
       if (text(without) == before && text(with) == after) written = std::move(with);
-    } catch (const Error&) {  // the key is required
+    } catch (const Error&) {  // config.json is invalid without the key, so the key is in use and not copied
     }
   }
 }

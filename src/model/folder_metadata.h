@@ -12,8 +12,8 @@ struct SpecialIds {
 };
 
 // Copies these files and settings from the model folder `from` to `to`. LanguageModel::save must have written `to` for
-// the same model or for its conversion. If `from` does not define the ids of the special tokens, the ids of its
-// `tokenizer` are written.
+// the same model or for the Lazy Attention model that was converted from it. If `from` does not define the ids of the
+// special tokens, the ids in `tokenizer` are written.
 void keep_metadata(const std::filesystem::path& from, const std::filesystem::path& to, const SpecialIds& tokenizer);
 
 }  // namespace lazy

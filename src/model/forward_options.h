@@ -22,7 +22,8 @@ struct PackedSequences {
   at::Tensor positions;  // (tokens) int64: positions within each sequence, starting at 0, for RoPE
   // (sequences + 1) int32: cumulative lengths of the sequences' queries and keys.
   at::Tensor cu_seqlens_q, cu_seqlens_k;
-  // (keys) int64: the token index of each key. Undefined: the keys of a sequence are exactly its own tokens.
+  // (keys) int64: for each key, the index in `ids` of the token that it belongs to. Undefined: the keys of a sequence
+  // are exactly its own tokens.
   at::Tensor keys;
   int64_t longest = 0;  // length of the longest sequence, including the prefix that it continues
   // Index tensors that mixers derive from the layout on first use (mixers/packed_layouts.h). Copies of this struct
@@ -31,15 +32,16 @@ struct PackedSequences {
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;    // read and appended to; positions start at cache->length
-  bool deterministic = false;  // deterministic gradients of attention
+  KVCache* cache = nullptr;    // the pass reads it and appends to it; positions start at cache->length
+  bool deterministic = false;  // bitwise reproducible gradients of attention
   bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q, k) after RoPE; q and k are (batch, length, heads, head_dim).
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
   // Reads or replaces named activations. Must outlive the autograd graph.
   const ActivationHooks* activation_hooks = nullptr;
-  const PackedSequences* packed = nullptr;  // ids must be (1, tokens); incompatible with a cache
-  const PagedKeys* paged = nullptr;         // key-value pages instead of a cache (model/paged_keys.h); inference only
+  // Layout of concatenated sequences; null: none. The ids must have shape (1, tokens), and `cache` must be null.
+  const PackedSequences* packed = nullptr;
+  const PagedKeys* paged = nullptr;  // key-value pages instead of a cache (model/paged_keys.h); inference only
   // int64 indices of the tokens whose hidden states are returned, in this order; only for concatenated sequences.
   // Undefined: all tokens.
   at::Tensor rows;
@@ -48,7 +50,8 @@ struct ForwardOptions {
 struct ForwardResult {
   // (batch, length, hidden_size) after the final norm; (1, rows, hidden_size) with ForwardOptions::rows.
   at::Tensor hidden;
-  // Per layer, (3, batch, heads, length) fp32, see lazy::attention; undefined for other mixers.
+  // One tensor of attention statistics per layer, (3, batch, heads, length) fp32. lazy::attention documents the three
+  // values. Undefined for layers without attention.
   std::vector<at::Tensor> stats;
 };
 

@@ -14,8 +14,8 @@ constexpr int64_t kMaxRecords = 32;  // maximum number of graphs; each occupies 
 
 int64_t cycle_of(const LanguageModel& model) {
   const ModelConfig& c = model.config();
-  // Not supported: attention layers, which read more keys with every token, and mixtures of experts, where the host
-  // reads which experts have tokens.
+  // This class supports neither attention layers, which read more keys with every token, nor mixtures of experts, for
+  // which the host must read which experts have tokens.
   if (model.offloaded() || c.attends() || (c.mlp.enabled && c.mlp.kind == MlpKind::experts)) return 0;
   if (c.positions.kind != PositionKind::rope && c.positions.kind != PositionKind::none) return 0;
   switch (c.mixer.type) {

@@ -35,7 +35,7 @@ class GraphedStateRunner {
   using States = std::vector<std::vector<at::Tensor>>;
 
   void enter(const at::Tensor& ids, KVCache& cache);
-  // Copies the states out of the fixed tensors, back to the cache that currently uses them.
+  // Gives the cache whose states are in the fixed tensors a separate copy of these states.
   void leave();
   void run(int64_t place);
 

@@ -99,7 +99,8 @@ void LanguageModel::Impl::collect() {
 void LanguageModel::Impl::initialize(uint64_t seed) {
   const at::NoGradGuard guard;
   at::Generator generator = at::detail::createCPUGenerator(seed);
-  // Random stream of the distance biases if distance_bias_init_apart is set.
+  // Separate random streams: `apart` for the distance biases if distance_bias_init_apart is set, `gates` for the
+  // weights of the attention gates.
   at::Generator apart = at::detail::createCPUGenerator(seed ^ kBiasStream);
   at::Generator gates = at::detail::createCPUGenerator(seed ^ kGateStream);
   // Values are drawn on the CPU for every device, so that a seed gives the same weights everywhere.
@@ -322,7 +323,8 @@ LanguageModel LanguageModel::converted(const ModelConfig& config) const {
   LanguageModel out(std::make_unique<Impl>(config, impl_->device));
   const CheckpointNames names(config);
   const bool new_bias = impl_->config.attention.distance_bias_window == 0;
-  // Both lists have the same order, even if the names differ. Only tau and the distance bias are new.
+  // The tensors of both models are in the same order, even if their names differ. Only tau and the distance bias exist
+  // in the new model alone.
   const at::NoGradGuard no_grad;
   size_t next = 0;
   for (const auto& [name, tensor] : out.impl_->stored) {
@@ -362,7 +364,8 @@ void LanguageModel::save(const fs::path& directory, const std::string& dtype, co
   const ModelConfig& c = impl_->config;
   out = packed(c, out);
   nlohmann::ordered_json config = c.to_json();
-  // For state_spaces, the original program reads no other fields. It requires the head by name even if it is tied.
+  // The original program of the family state_spaces does not read torch_dtype, so the field is not written. That
+  // program also requires the head as a separate tensor in the file, even if the head is tied to the embedding.
   if (c.family == ModelFamily::state_spaces) {
     if (c.tie_embeddings) out.emplace_back(impl_->names.head, out.front().second);
   } else {

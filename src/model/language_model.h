@@ -1,6 +1,6 @@
 // A decoder-only language model. It maps token ids to hidden states, logits or a loss.
 //
-// Include order of this library's headers; a header includes only headers to its left:
+// Include order of this library's headers. A header includes only headers that are listed before it:
 //   config, config_json, streaming_cache, kv_cache, forward_options, activation_hooks, parameters, safetensors
 //   < positions/, blocks/ (decoder_block is the exception: it composes a mixer and an MLP)
 //   < mixers/
@@ -65,8 +65,8 @@ class LanguageModel {
   LanguageModel& operator=(LanguageModel&&) noexcept;
 
   const ModelConfig& config() const;
-  // The parameters of a layer's attention other than queries, keys and values: normalizer, window, offset, biases of
-  // scores.
+  // Returns what the attention operator of a layer needs in addition to queries, keys and values: the normalizer, the
+  // window, the offset tau, and the biases of the scores.
   ops::AttentionTerms attention_terms(int64_t layer) const;  // throws an Error if the layer has no attention
   AttentionProjections projections(int64_t layer) const;     // throws an Error if the layer has no attention
   // Compute dtype of activations and matrix products (kFloat or kBFloat16); master weights stay fp32.
@@ -86,8 +86,8 @@ class LanguageModel {
   void hold_compute_dtype();
   // Rounds the layers' linear projections in place. Every later pass also rounds the inputs of these projections and
   // the cached keys and values. Inference only. Embedding, head, norms, the mixers' own parameters and experts are not
-  // rounded. Scales of inputs per tensor or per channel are computed from the tokens of each pass. Throws an Error if
-  // cache rounding is requested but the model caches no keys and values.
+  // rounded. If the inputs have one scale per tensor or per channel, this scale is computed from all tokens of the
+  // pass. Throws an Error if cache rounding is requested but the model caches no keys and values.
   void quantize(const Quantization& quantization);
   void set_checkpointing(Checkpointing checkpointing);  // for training; default: none
   // Makes gradients bitwise reproducible on a GPU, at some cost. On a CPU they are always reproducible. Default: off.
@@ -105,36 +105,37 @@ class LanguageModel {
   std::vector<ForwardResult> forward_each(const std::vector<at::Tensor>& batches, const ForwardOptions& options,
                                           const std::function<void(double)>& step = {});
   at::Tensor logits(const at::Tensor& hidden);  // (..., vocab_size) fp32; log-probabilities for an adaptive softmax
-  // Mean cross-entropy in nats over labels != -100, differentiable. labels (batch, length) are already shifted. NaN if
-  // every label is -100, as in PyTorch. The full logits are never materialized.
+  // Returns the mean cross-entropy in nats over all labels other than -100; differentiable. labels: (batch, length),
+  // the token that follows each position. The result is NaN if every label is -100, as in PyTorch. The full logits are
+  // never materialized.
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels);
-  // Per-token log-probability (nats) of labels, fp32 (batch, length), and whether each label is the argmax; no
-  // gradient.
+  // Returns two tensors (batch, length) without a gradient: the fp32 log-probability of each label in nats, and whether
+  // the label is the most likely token.
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels);
   std::pair<at::Tensor, at::Tensor> log_likelihood(const at::Tensor& ids, const at::Tensor& labels,
                                                    const ForwardOptions& options);
-  // The same for packed sequences. labels (N) are the targets of the tokens with the indices `rows` (N); both are int64
-  // on the model's device.
+  // Computes log_likelihood for packed sequences. labels (N) contains the next token for each of the tokens with the
+  // indices `rows` (N); both are int64 on the model's device. The results have shape (N).
   std::pair<at::Tensor, at::Tensor> log_likelihood(const PackedSequences& packed, const at::Tensor& rows,
                                                    const at::Tensor& labels);
 
-  // The trained parameters: fp32 leaf tensors in a fixed order, with their checkpoint names. A tied head is listed
-  // once. Several tensors may be views of one storage (q_proj, k_proj and v_proj are computed as one product), so they
-  // must be modified in place.
+  // The trained parameters: fp32 leaf tensors in a fixed order, with their checkpoint names. If the head is tied to the
+  // embedding, their common tensor is listed once. Several tensors may be views of one storage (q_proj, k_proj and
+  // v_proj are computed as one product), so they must be modified in place.
   const std::vector<std::pair<std::string, at::Tensor>>& parameters() const;
-  // The parameters, grouped into units for sharding (model/blocks/shard_hooks.h). The hooks run around each use of a
-  // unit's weights by this class, including the backward pass of loss(). The weights need to be resident only between
-  // the hooks. If hooks are set, tau() and distance_bias() return copies. The hooks must outlive the model or be reset
-  // to null.
+  // The parameters, grouped into units for sharding (model/blocks/shard_hooks.h): the embedding, each layer, the final
+  // norm, and the head are one unit each. The hooks run around each use of a unit's weights by this class, including
+  // the backward pass of loss(). The weights need to be resident only between the hooks. If hooks are set, tau() and
+  // distance_bias() return copies. The hooks must outlive the model or be reset to null.
   const std::vector<ShardUnit>& shard_units() const;
   void set_shard_hooks(ShardHooks* hooks);
-  bool decays(const std::string& parameter_name) const;     // weight decay applies to the parameter
-  bool keep_fp32(const std::string& parameter_name) const;  // saved in fp32 even in bf16 models
+  bool decays(const std::string& parameter_name) const;     // whether weight decay applies to the parameter
+  bool keep_fp32(const std::string& parameter_name) const;  // whether it is saved in fp32 even in bf16 models
 
-  at::Tensor distance_bias(int64_t layer) const;  // (heads, W); undefined without a distance bias or without attention
-  at::Tensor tau(int64_t layer) const;            // (heads) or undefined
-  at::Tensor sink(int64_t layer) const;  // additional term of softmax_sink, (heads); undefined for other normalizers
-  at::Tensor alibi_slopes(int64_t layer) const;  // (heads) or undefined
+  at::Tensor distance_bias(int64_t layer) const;  // (heads, distances); undefined in layers without a distance bias
+  at::Tensor tau(int64_t layer) const;            // offset of Elastic-Softmax, (heads); undefined for other normalizers
+  at::Tensor sink(int64_t layer) const;          // sink logit of softmax_sink, (heads); undefined for other normalizers
+  at::Tensor alibi_slopes(int64_t layer) const;  // (heads); undefined without ALiBi
 
   // Returns a model with configuration `config`, which must be the result of to_lazy() for this model; offset_init may
   // differ. The new model has this model's weights and device, tau = offset_init, and zeros in a new distance bias.
@@ -147,8 +148,8 @@ class LanguageModel {
   void set_tokenizer_fingerprint(uint64_t fingerprint);
   // Writes config.json, model.safetensors and generation_config.json into an existing folder. dtype: "fp32" or "bf16".
   void save(const std::filesystem::path& directory, const std::string& dtype = "fp32") const;
-  // stored() returns the tensors that save() writes. The second save() writes a copy of them, so another thread may
-  // call it during training.
+  // stored() returns the tensors that save() writes. The second save() writes `tensors`, a copy of the tensors of
+  // stored(), so that another thread can call it while training changes the weights.
   const std::vector<std::pair<std::string, at::Tensor>>& stored() const;
   void save(const std::filesystem::path& directory, const std::string& dtype,
             const std::vector<std::pair<std::string, at::Tensor>>& tensors) const;

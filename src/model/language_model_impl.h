@@ -24,13 +24,16 @@ struct LanguageModel::Impl {
   // `empty`: allocates no memory for the trained weights.
   Impl(const ModelConfig& model, at::Device where, bool empty = false);
 
-  // Weights: language_model.cc.
-  void collect();  // collects all tensors of the checkpoint in order; `trained` excludes fixed offsets
+  // The functions of this group are defined in language_model.cc. collect() fills `stored` with all tensors in the
+  // order of the checkpoint, `trained` with the tensors that require a gradient (not, for example, offsets that are not
+  // trained), and `shard_units`.
+  void collect();
   void initialize(uint64_t seed);
-  void quantize();  // applies the member `quantization`
+  void quantize();  // rounds weights, inputs and cache as the member `quantization` specifies
   void require_resident_weights(const char* what) const;
   const ParameterShape& shape(const std::string& name) const;
-  // The attention terms of a layer; default-constructed for layers without attention.
+  // Returns the normalizer, window, offset and biases of a layer's attention, or default values for layers without
+  // attention.
   ops::AttentionTerms terms(int64_t layer) const;
   void require_attention(int64_t layer) const;
   // Returns the weight of the layer, or a copy if the weights are sharded or offloaded.
@@ -46,19 +49,19 @@ struct LanguageModel::Impl {
   ResidualStream begin(const at::Tensor& ids, const ForwardOptions& options) const;
   void forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options, at::Tensor* stats) const;
   at::Tensor final_hidden(ResidualStream stream, const ForwardOptions& options) const;
-  // Computes all layers in the fused decode kernel (ops/fused_decode_layers.h). Returns false if it does not support
-  // this pass.
+  // Computes all layers in the fused decode kernel (ops/fused_decode_layers.h). Returns false if the kernel does not
+  // support this pass.
   bool fused_decode_layers(ResidualStream& stream, const ForwardOptions& options) const;
   std::vector<ForwardResult> run(const std::vector<at::Tensor>& batches, ForwardOptions options,
                                  const std::function<void(double)>& step) const;
-  // The results of ops::linear_cross_entropy; hidden (tokens, hidden_size).
+  // Returns the results of ops::linear_cross_entropy for `hidden`, (tokens, hidden_size).
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels);
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
   // The head in the compute dtype. With autograd enabled it is differentiable. Otherwise the conversion is cached,
   // unless the weights are sharded or offloaded.
   at::Tensor head_matrix();
 
-  // Indices in `shard_units`.
+  // The following constant and functions return indices in `shard_units`.
   static constexpr size_t kEmbedding = 0;
   static size_t unit_of(int64_t layer) { return static_cast<size_t>(layer) + 1; }
   size_t final_norm_unit() const { return blocks.size() + 1; }
@@ -67,7 +70,7 @@ struct LanguageModel::Impl {
   ModelConfig config;
   at::Device device;
   CheckpointNames names;
-  std::map<std::string, ParameterShape> shapes;  // by checkpoint name
+  std::map<std::string, ParameterShape> shapes;  // key: name in the checkpoint
   at::Tensor embedding, position_table, head;    // head is undefined if tied to the embedding
   std::optional<AdaptiveTables> adaptive;        // replaces embedding and head
   NormWeights embedding_norm, final_norm;

@@ -107,8 +107,8 @@ at::Tensor LanguageModel::Impl::final_hidden(ResidualStream stream, const Forwar
   return config.multipliers.logits_divisor == 1 ? hidden : hidden / config.multipliers.logits_divisor;
 }
 
-// Computes one layer. In the last layer of a pass with `rows`, tokens are independent after attention, so the MLP is
-// computed only for these rows.
+// Computes one layer. If options.rows selects tokens, the last layer computes its MLP only for these tokens, because no
+// later operation reads the other tokens.
 void LanguageModel::Impl::forward_layer(size_t index, ResidualStream& stream, const ForwardOptions& options,
                                         at::Tensor* stats) const {
   const DecoderBlock& block = blocks[index];
@@ -240,7 +240,8 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
-  const ScopedUnshard use(impl_->hooks, impl_->head_unit());  // the loss computes its gradients in the forward pass
+  // cross_entropy() reads the head only in the forward pass, in which it already computes the gradients.
+  const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
 }
 

@@ -11,11 +11,11 @@
 namespace lazy {
 
 struct ModelOptions {
-  // --positions: "yarn:4", "linear:4" or "dynamic:4" extend the training length by 4; "none": no RoPE scaling; "": the
-  // model's own setting.
+  // --positions: "yarn:4", "linear:4" or "dynamic:4" extend the training length by a factor of 4; "none": no RoPE
+  // scaling; "": the model's own setting.
   std::string positions;
   double rope_base = 0;  // --rope-base; 0: the model's own base
-  std::string cache;     // --cache: "streaming:4+508"; "": the full cache
+  std::string cache;     // --cache: "streaming:4+508" (the first 4 and the last 508 tokens); "": all tokens
   std::string weights;   // --weights: "int8" (LanguageModel::set_int8); "": unchanged
   std::string quantize;  // --quantize: "w8a8,kv4:channel" (model/quantization.h); "": not quantized
 

@@ -43,7 +43,7 @@ void OffloadedWeights::take(const std::vector<ShardUnit>& parts, const NamedTens
   for (const ShardUnit& of : parts) {
     WeightPart part;
     std::vector<std::pair<at::Tensor, at::Tensor>>
-        narrow;  // fp32 leaf of a linear layer -> the rows of the low-precision matrix that replaces it
+        narrow;  // fp32 weight of a linear layer -> the rows that replace it in the low-precision matrix
     for (const Linear* product : compute == at::kFloat ? std::vector<const Linear*>() : of.products) {
       const at::Tensor matrix = product->place_matrix(compute);
       int64_t begin = 0;

@@ -1,5 +1,5 @@
-// Weights that stay on disk. The weights of a shard unit (model/blocks/shard_hooks.h) are read before they are used and
-// freed afterwards, so the largest unit determines the peak memory.
+// Weights that stay on disk. The weights of a shard unit (model/blocks/shard_hooks.h), for example a layer, are read
+// before they are used and freed afterwards, so the largest unit determines the peak memory.
 #pragma once
 #include <c10/core/Storage.h>
 
@@ -29,7 +29,7 @@ class OffloadedWeights final : public ShardHooks {
 
  private:
   // A tensor of the model and its source: the index of the file's tensor in `stored_`, and the index of the part within
-  // it.
+  // this file tensor.
   struct Target {
     size_t stored;
     size_t part;
@@ -54,8 +54,10 @@ class OffloadedWeights final : public ShardHooks {
   std::unique_ptr<WeightsFile> file_;
   std::filesystem::path directory_;
   std::vector<StoredTensor> stored_;
-  std::map<std::string, std::string> names_;                 // from match_weights()
-  std::map<std::string, std::pair<size_t, size_t>> places_;  // model name -> index in stored_, index of the part
+  std::map<std::string, std::string> names_;  // from match_weights()
+  // Maps the name of a model tensor to the index of its file tensor in stored_ and to its index among the parts of that
+  // tensor.
+  std::map<std::string, std::pair<size_t, size_t>> places_;
   std::vector<WeightPart> parts_;
   std::vector<at::Tensor> spare_;  // memory freed by the previous unit; the next unit reuses it if the sizes match
 };

@@ -24,7 +24,7 @@ struct PagedKeys {
   at::Tensor positions;    // (batch, length): positions of the new tokens, starting at 0
   at::Tensor slots;        // (batch * length): page * page_size + offset of each new token
   int64_t longest = 0;     // maximum of `lengths`, or an upper bound during graph capture
-  int64_t max_length = 0;  // maximum tokens per sequence, for paged_unsupported_reason
+  int64_t max_length = 0;  // maximum number of tokens per sequence; argument of paged_unsupported_reason()
   // Defined only for concatenated sequences. cu_seqlens_q and cu_seqlens_k, (sequences + 1) int32, are the cumulative
   // numbers of new tokens and of all tokens. `sources` (int64, ops/kv_cache_write.h) states where each key is read
   // from. Only new tokens that `sources` refers to are written to pages.

@@ -32,9 +32,9 @@ struct CheckpointNames {
 struct ParameterShape {
   std::string name;  // as in the checkpoint
   std::vector<int64_t> shape;
-  bool trained = true;  // false: fixed, for example an offset that is not trained
+  bool trained = true;  // false: stored but not trained, for example a fixed offset
   // Saved in fp32 even in a bf16 model. Offsets and distance biases decide which attention weights are nonzero, and the
-  // decay of a recurrence is exponentiated over the whole length, which amplifies rounding errors.
+  // decay of a recurrence is raised to a power of up to the sequence length, which amplifies rounding errors.
   bool keep_fp32 = false;
   std::optional<bool> decayed;  // whether weight decay applies; default: only to tensors with more than one dimension
   bool decays() const { return decayed.value_or(shape.size() > 1); }
@@ -44,7 +44,7 @@ struct ParameterShape {
 // The parameters of an adaptive vocabulary (model/adaptive_vocabulary.h).
 std::vector<ParameterShape> adaptive_shapes(const ModelConfig& config);
 
-// The tensors of the checkpoint, in order. A tied head is not listed.
+// Returns the tensors in the order of the checkpoint. A head that is tied to the embedding is not listed.
 std::vector<ParameterShape> parameter_shapes(const ModelConfig& config);
 
 }  // namespace lazy

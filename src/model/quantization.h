@@ -8,7 +8,7 @@
 namespace lazy {
 
 struct Quantization {
-  ops::Rounding weights, inputs;  // for the layers' linear projections
+  ops::Rounding weights, inputs;  // rounding of weights and inputs of the layers' linear projections
   ops::Rounding cache;
   bool used() const { return weights.used() || inputs.used() || cache.used(); }
   // Parses a comma-separated list of w8a8, w4a4, kv8 and kv4, each optionally followed by :tensor, :token (default) or

@@ -1,4 +1,5 @@
-// Safetensors files as tensors: memory-mapped reading, streamed and atomic writing, single or sharded with an index.
+// Reads and writes safetensors files, single or sharded with an index. Files are read by memory mapping. Writing is
+// streamed and atomic.
 #pragma once
 #include <ATen/core/Tensor.h>
 

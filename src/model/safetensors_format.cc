@@ -51,7 +51,8 @@ json parse_header_json(std::string_view text, const std::string& file) {
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& e) {
-    // The message of the JSON library ends with the last token, which may be long or binary.
+    // The message of the JSON library ends with the last token that it has read. The token may be long or binary, so
+    // the message is shortened.
     fail(kSafetensors, "{}: header: expected JSON: {}", file, brief(std::string(e.what())));
   }
 }
@@ -130,7 +131,7 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, const s
   return entry;
 }
 
-// Returns the largest end of a tensor in the header, ignoring invalid entries.
+// Returns the largest end offset of all tensors in the header. Invalid entries are ignored.
 uint64_t described_bytes(const json& root) {
   uint64_t end = 0;
   for (const json& value : root) {

@@ -1,4 +1,4 @@
-// The index of sharded weights: model.safetensors.index.json, pytorch_model.bin.index.json.
+// Reads the index file of sharded weights, model.safetensors.index.json or pytorch_model.bin.index.json.
 #pragma once
 #include <filesystem>
 #include <map>

@@ -11,7 +11,7 @@
 
 namespace lazy::ops {
 
-// Requires check_attention.
+// Whether the normalizer has a log-sum-exp. Requires check_attention.
 static bool has_lse(const AttentionArguments& a) {
   return kernels::traits(kernels::normalizer_from_name(a.normalizer).value()).has_lse;
 }
@@ -99,7 +99,8 @@ LAZY_SCHEMAS(m) {
       "float? scale=None, float? softcap=None, bool causal=True, int window=-1, Tensor? cu_seqlens_q=None, Tensor? "
       "cu_seqlens_k=None, "
       "int return_stats=0, bool deterministic=False) -> (Tensor out, Tensor lse, Tensor stats)");
-  // Autograd calls this operator. alive_sum is passed to attention_backward; it has no elements if it is not saved.
+  // The autograd kernel calls this operator and passes alive_sum to attention_backward. alive_sum has no elements if it
+  // is not saved.
   m.def(
       "attention_forward(Tensor q, Tensor k, Tensor v, Tensor? distance_bias, Tensor? tau, Tensor? sink, "
       "Tensor? alibi_slopes, str normalizer, str offset, float? sigmoid_bias, float? scale, float? softcap, bool "

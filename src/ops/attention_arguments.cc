@@ -15,7 +15,7 @@ namespace lazy::ops {
 
 using kernels::DType;
 
-// Requires a variable `operation` in the scope.
+// Like TORCH_CHECK, with a message that begins with the name of the operator: a variable `operation` in the scope.
 #define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
 namespace {
@@ -33,7 +33,7 @@ const kernels::NormalizerTraits& normalizer_from(const char* operation, std::str
   LAZY_EXPECT(false, "normalizer to be ", names, ", received \"", name, "\"");
 }
 
-// The name of the only normalizer that accepts a parameter.
+// Returns the name of the only normalizer for which the trait `takes` is set, that is, which accepts a parameter.
 std::string_view only_with(bool kernels::NormalizerTraits::*takes) {
   for (const kernels::NormalizerTraits& t : kernels::kNormalizers) {
     if (t.*takes) return t.name;
@@ -65,7 +65,7 @@ DType dtype_from(const char* operation, at::ScalarType type) {
   }
 }
 
-// Checks a per-head parameter; any strides are allowed.
+// Checks the parameter t with one entry (or one row) per head; any strides are allowed.
 void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const char* name, int64_t rank) {
   if (!given(t)) return;
   const char* const operation = a.operation;
@@ -85,7 +85,7 @@ void check_normalizer_arguments(const AttentionArguments& a) {
   check_taken(a, given(a.sink), normalizer, &kernels::NormalizerTraits::takes_sink, "sink");
   LAZY_EXPECT(!a.sigmoid_bias || normalizer.takes_sigmoid_bias, "sigmoid_bias only with normalizer \"",
               only_with(&kernels::NormalizerTraits::takes_sigmoid_bias), "\", received it with \"", a.normalizer, "\"");
-  // The values are converted to fp32 later, and NaN means "not given" there.
+  // The values are later converted to fp32, where NaN means that an argument is not given. NaN is therefore rejected.
   for (const auto& [value, name] : {std::pair{a.scale, "scale"}, std::pair{a.sigmoid_bias, "sigmoid_bias"}}) {
     LAZY_EXPECT(!value || std::abs(*value) <= std::numeric_limits<float>::max(), name,
                 " to be a finite number in float32's range, received ", *value);
@@ -101,8 +101,8 @@ void check_normalizer_arguments(const AttentionArguments& a) {
               "offset to be \"per_visible\" or \"constant\", received \"", a.offset, "\"");
 }
 
-// The cu_seqlens that were checked last. All layers of a model share the same tensors, so only the first layer
-// synchronizes with the GPU.
+// Remembers the cu_seqlens tensors that were checked most recently. All layers of a model share the same tensors, so
+// only the check in the first layer synchronizes with the GPU.
 class CheckedTensors {
  public:
   bool contains(const at::Tensor& t, int64_t tokens) {
@@ -216,8 +216,8 @@ kernels::Problem problem_of_any_length(const AttentionArguments& a) {
   p.scale = a.scale.value_or(1 / std::sqrt(static_cast<double>(p.head_dim)));
   p.causal = a.causal;
   p.window =
-      // Limit the window to a distance that is larger than the distance of any key, but so small that position + window
-      // does not overflow.
+      // Limit the window to a value that exceeds the distance between any two tokens, but is so small that position +
+      // window does not overflow.
       std::min(a.window, int64_t{1} << 40);
   p.normalizer = normalizer_from(a.operation, a.normalizer).normalizer;
   p.offset = a.offset == "constant" ? kernels::Offset::constant : kernels::Offset::per_visible;

@@ -1,5 +1,5 @@
-// The arguments of lazy::attention and lazy::decode as the dispatcher passes them, the signatures of the registered
-// functions, the argument checks, and the conversion to the Problem struct of the kernels.
+// The arguments of lazy::attention and lazy::decode in the form in which the PyTorch dispatcher passes them, the
+// signatures of the registered functions, the argument checks, and the conversion to the Problem struct of the kernels.
 #pragma once
 #include <array>
 #include <optional>
@@ -33,24 +33,24 @@ void check_attention(const AttentionArguments& a);
 // torch.use_deterministic_algorithms.
 bool deterministic_wanted(bool argument);
 
-// Returns a Problem without the fields that depend on batch, heads, lengths and documents, which may be symbolic sizes.
-// Requires check_attention.
+// Returns a Problem in which the fields that depend on batch, heads, lengths and documents are not set, because these
+// sizes may be symbolic. Requires check_attention.
 kernels::Problem problem_of_any_length(const AttentionArguments& a);
 
 // Returns the Problem for the kernels. Requires check_attention and tensors with data. The function also checks the
-// contents of cu_seqlens, which may be on the CPU or on the device of q. The check of a GPU tensor synchronizes with
-// the GPU; it runs once for each tensor that is not modified in between. `cu_q` and `cu_k` own the int32 copies on the
-// device of q that the Problem points to.
+// contents of cu_seqlens, which may be on the CPU or on the device of q. For a GPU tensor, this check synchronizes with
+// the GPU; it is skipped if the same tensor was checked before and was not modified since. `cu_q` and `cu_k` receive
+// the int32 copies on the device of q to which the Problem points; they must outlive the kernel.
 kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q, at::Tensor& cu_k);
 
-kernels::ConstView const_view(const at::Tensor& t);  // (batch, token, head, dim) or (token, head, dim)
+kernels::ConstView const_view(const at::Tensor& t);  // t: (batch, token, head, dim) or (token, head, dim)
 kernels::View view(const at::Tensor& t);
 
 // The dtype of lse, stats and the per-head parameters: fp64 if q is fp64, otherwise fp32.
 at::ScalarType accumulate_type(at::ScalarType type);
 
 using AttentionOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-using ForwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // AttentionOutputs and alive_sum
+using ForwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;  // out, lse, stats, alive_sum
 using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // The C++ signatures of the registered functions, in schema order. CPU, CUDA, Meta and autograd share these macros.
@@ -70,23 +70,24 @@ using BackwardOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tenso
         cu_seqlens_q, cu_seqlens_k, deterministic                                                                      \
   }
 
-// Whether the forward pass of a training step saves alive_sum for the backward pass. `problem` may come from
-// problem_of_any_length.
+// Whether the forward pass of a training step saves alive_sum (see empty_alive_sum) for the backward pass. `problem`
+// may come from problem_of_any_length.
 bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic);
 
-// Allocates alive_sum (lazy/attention.h) without initializing it. It has the shape of out if the forward pass of a
-// training step on the current GPU saves it for the backward pass, otherwise it has no elements. The decision does not
-// depend on the lengths, so that torch.compile does not specialize on them; for short inputs alive_sum is saved but not
-// used. It does not depend on the device of the tensors either, because the Meta kernel of torch.compile cannot see it.
+// Allocates alive_sum without initializing it: per query, the sum of the values of all keys with nonzero weight
+// (lazy/attention.h). It has the shape of out if the forward pass of a training step on the current GPU saves it for
+// the backward pass, otherwise it has no elements. The decision does not depend on the lengths, so that torch.compile
+// does not specialize on them; for short inputs, alive_sum is saved but not used. The decision does not depend on the
+// device of the tensors either, because the Meta kernel of torch.compile cannot see this device.
 at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out);
 
 // CPU implementations.
 AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS);
 BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS);
 
-// Allocates the outputs without initializing them. stats is empty for return_stats 0, has 3 parts for 1 (stats of the
-// kernels) and 5 for 2 (stats, followed by score_stats). lse is empty for a normalizer without a row statistic. Throws
-// for other values of return_stats.
+// Allocates the outputs without initializing them. The first dimension of stats is kStatsParts[return_stats]: 0, 3
+// (statistics of the weights) or 5 (also 2 statistics of the scores). lse is empty for a normalizer without a
+// log-sum-exp. Throws for other values of return_stats.
 constexpr int64_t kStatsParts[] = {0, 3, 5};
 AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats);
 

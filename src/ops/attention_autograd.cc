@@ -1,5 +1,5 @@
-// lazy::attention in the program: Meta kernels (shapes), autograd and the C++ entry point. The Python package
-// implements autograd for the same operators in python/lazy_attention/_registration.py.
+// lazy::attention for the C++ program: the Meta kernels, which compute only shapes, the autograd kernels and the entry
+// points. The Python package implements autograd for the same operators in python/lazy_attention/_registration.py.
 #include "ops/attention.h"
 #include "ops/attention_arguments.h"
 #include "ops/cuda_library.h"
@@ -40,7 +40,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("attention_backward", attention_backward_meta);
 }
 
-// Autograd. The backward pass is a separate operator, so that torch.compile can trace it.
+// The autograd kernels. The backward pass is a separate operator, so that torch.compile can trace it.
 
 namespace {
 
@@ -71,7 +71,7 @@ const auto& backward_op() {
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
 
-// Returns the rotated q and k. If both are slices of one tensor, one kernel rotates them.
+// Applies RoPE to q and k. If both are slices of one tensor, one kernel rotates both.
 std::pair<at::Tensor, at::Tensor> rotated(const at::Tensor& q, const at::Tensor& k, const RopeArguments& rotation) {
   const at::Tensor both = try_concat_view({q, k}, 2);
   if (!both.defined()) return {rope(q, rotation, false), rope(k, rotation, false)};
@@ -79,8 +79,8 @@ std::pair<at::Tensor, at::Tensor> rotated(const at::Tensor& q, const at::Tensor&
   return {turned[0], turned[1]};
 }
 
-// The inputs are in schema order, and backward returns the gradients in the same order. If `rotation` is given, q and k
-// are rotated first.
+// The autograd node of lazy::attention. Its inputs are in the order of the operator schema, and backward() returns the
+// gradients in the same order. If `rotation` is given, RoPE is applied to q and k first.
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const OptionalTensor& distance_bias, const OptionalTensor& tau,
@@ -115,7 +115,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const variable_list saved = context->get_saved_variables();
     auto& data = context->saved_data;
     std::array<bool, 7> mask;
-    size_t edge = 0;  // index of the autograd edge; only tensors that were given have one
+    size_t edge = 0;  // index of the autograd edge; tensors that were not given have no edge
     for (size_t n = 0; n < 7; ++n) mask[n] = saved[n].defined() && context->needs_input_grad(edge++);
     variable_list gradients(19);
     if (!d[0].defined()) return gradients;
@@ -205,7 +205,7 @@ AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
 
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   implement_reverse_mode(m, "attention", attention_autograd);
-  // A second derivative raises an error only when it is computed, not when the first one is computed with create_graph.
+  // Only computing a second derivative raises an error; computing the first derivative with create_graph does not.
   m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
   m.impl("attention_forward", torch::autograd::autogradNotImplementedFallback());
 }

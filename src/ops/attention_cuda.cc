@@ -23,7 +23,7 @@ CudaKernel kernel_from(const std::string& name) {
   for (const auto kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
     if (name == kernels::name(kernel)) return kernel;
   }
-  return CudaKernel::automatic;  // also for "reference", which the callers handle before
+  return CudaKernel::automatic;  // also for "reference", which the callers have handled already
 }
 
 CudaCall make_call(bool deterministic) {
@@ -34,9 +34,9 @@ CudaCall make_call(bool deterministic) {
   return call;
 }
 
-// Returns the head size at which a tensor-core kernel computes this problem, or 0 if no such kernel supports it. The
-// added dimensions are filled with zeros. The Hopper kernel is faster with more padding than the portable kernel with
-// less padding.
+// Returns the head size to which a tensor-core kernel must pad q, k and v (with zeros) to compute this problem, or 0 if
+// no such kernel supports it. The Hopper kernel is preferred, even if it needs more padding than the portable kernel,
+// because it is still faster.
 int64_t padded_size(Problem p, CudaKernel kernel) {
   int64_t portable = 0;
   for (const int64_t size : kernels::kTensorCoreHeadSizes) {
@@ -53,8 +53,8 @@ int64_t padded_size(Problem p, CudaKernel kernel) {
   return portable;
 }
 
-// The tensor-core kernels copy 16 bytes at a time, and TMA does not support a stride of 0. An axis of one element may
-// have any stride; it gets a stride that is a multiple of 8.
+// Returns t, or a copy, with strides that the tensor-core kernels support: they copy 16 bytes at a time, and TMA does
+// not support a stride of 0. The stride of an axis with one element is arbitrary; it is replaced by a multiple of 8.
 at::Tensor movable(const at::Tensor& t) {
   bool good = t.stride(-1) == 1 && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % 16 == 0, single = false;
   for (int64_t d = 0; d + 1 < t.dim(); ++d) {
@@ -128,7 +128,7 @@ void keep(at::Tensor& result, const at::Tensor& room) {
   if (!result.is_same(room)) result.copy_(room.narrow(-1, 0, result.size(-1)));
 }
 
-// for_backward: also returns alive_sum if it is saved for the backward pass.
+// for_backward: also returns alive_sum if it is saved for the backward pass, otherwise a tensor without elements.
 ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
   const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);

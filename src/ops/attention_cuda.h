@@ -8,12 +8,13 @@ namespace lazy::ops {
 struct Rotation {
   const float *cos = nullptr, *sin = nullptr;
 };
-// Whether the kernels of the backward pass can apply the inverse rotation to the gradients.
+// Whether the backward kernels can apply the inverse RoPE rotation to the gradients of q and k.
 bool rotates_back(const AttentionArguments& a);
 
-// Requires check_backward. `g` is allocated by the caller with the shapes of empty_gradients. If `rotation` is given,
-// d_q and d_k are the gradients with respect to q and k before the rotation. For `of_part`, see
-// CudaLibrary::softmax_part_backward; without `of_part` the function always returns true.
+// Runs the backward pass. Requires check_backward. The caller allocates `g` with the shapes of empty_gradients. If
+// `rotation` is given, d_q and d_k are the gradients with respect to q and k before the rotation. of_part: the keys are
+// only one part of the keys of the softmax (see CudaLibrary::softmax_part_backward). Returns false only with `of_part`,
+// if the kernels do not support it.
 bool run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                             const at::Tensor& lse, const OptionalTensor& alive_sum, const Rotation& rotation,
                             AttentionGradients& g, bool of_part = false);

@@ -6,8 +6,8 @@
 
 namespace lazy::ops {
 
-// `Arguments` is Forward, Backward or Decode of Real. The object owns the contiguous copies and must outlive the
-// kernel.
+// `Arguments` is kernels::Forward, kernels::Backward or kernels::Decode of Real. The object owns contiguous copies of
+// the per-head parameters, to which `arguments` points, and must outlive the kernel.
 template <typename Real, typename Arguments>
 struct InputPointers {
   Arguments arguments;
@@ -30,13 +30,15 @@ struct InputPointers {
   at::Tensor keep_[4];
 };
 
-// Returns null for a tensor without elements, which means that the caller did not request this output.
+// Returns a pointer to the data of t, or null if t has no elements, which means that the caller did not request this
+// output.
 template <typename Real>
 Real* wanted(at::Tensor& t) {
   return t.numel() ? t.mutable_data_ptr<Real>() : nullptr;
 }
 
-// For Forward and Decode. `out` may be wider than the result of the operator (padded head size).
+// For kernels::Forward and kernels::Decode. The last dimension of `out` may be larger than in the result of the
+// operator, if the head size is padded.
 template <typename Real, typename Arguments>
 void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Tensor& stats) {
   arguments.out = view(out);

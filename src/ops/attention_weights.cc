@@ -10,7 +10,7 @@
 namespace lazy::ops {
 namespace {
 
-// Returns one value per head in a shape that broadcasts with (batch, heads, queries, keys).
+// Reshapes `values`, one number per head, so that it broadcasts with (batch, heads, queries, keys).
 at::Tensor by_heads(const at::Tensor& values, const at::Tensor& like) {
   return values.to(like.options()).view({1, -1, 1, 1});
 }
@@ -20,7 +20,8 @@ at::Tensor to_heads(const at::Tensor& x, int64_t heads) {
   return y.size(1) == heads ? y : y.repeat_interleave(heads / y.size(1), 1);
 }
 
-// The threshold comes from the last sorted score for which the support condition holds (Martins and Astudillo 2016).
+// Sparsemax (Martins and Astudillo 2016). With the scores in descending order, the support consists of the first
+// scores, up to the last one that satisfies the support condition. The threshold is computed from the support.
 at::Tensor sparsemax(const at::Tensor& s) {
   const at::Tensor sorted = std::get<0>(s.sort(-1, /*descending=*/true)), sums = sorted.cumsum(-1) - 1;
   const at::Tensor rank = at::arange(1, s.size(-1) + 1, s.options());
@@ -28,8 +29,8 @@ at::Tensor sparsemax(const at::Tensor& s) {
   return at::relu(s - sums.gather(-1, support - 1) / support);
 }
 
-// Exact 1.5-entmax by sorting (Peters, Niculae and Martins 2019). After the shift of the largest value to 0, values
-// below -1 have no weight.
+// Exact 1.5-entmax by sorting (Peters, Niculae and Martins 2019). The scores are shifted so that the largest one is 0,
+// and then halved; values below -1 have zero weight.
 at::Tensor entmax15(const at::Tensor& s) {
   const at::Tensor x = ((s - s.amax(-1, true)) / 2).clamp_min(-2), sorted = std::get<0>(x.sort(-1, true));
   const at::Tensor rank = at::arange(1, s.size(-1) + 1, s.options());

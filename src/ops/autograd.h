@@ -21,9 +21,11 @@ bool has_tangent(const T&) {
   return false;
 }
 
-// Registers an Autograd kernel that implements reverse mode only. An input with a tangent raises a NotImplementedError
-// that names the operator. torch::autograd::Function would not name the operator, and a kernel that does not call
-// torch::autograd::Function::apply would drop the tangent silently. autogradNotImplementedFallback has its own check.
+// Registers an autograd kernel that implements only reverse mode. If an input has a tangent (forward-mode
+// differentiation), the kernel raises a NotImplementedError that names the operator. Without this check, the error of
+// torch::autograd::Function would not name the operator, and a kernel that does not call
+// torch::autograd::Function::apply would silently drop the tangent. Operators that use autogradNotImplementedFallback
+// need no such check, because that fallback contains one.
 template <typename Result, typename... Parameters>
 void implement_reverse_mode(torch::Library& m, const char* name, Result (*kernel)(Parameters...)) {
   m.impl(name, [name, kernel](Parameters... arguments) -> Result {

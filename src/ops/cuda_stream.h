@@ -5,7 +5,7 @@
 #include "ops/tensor.h"
 #ifdef LAZY_STABLE_ABI
 #include <torch/csrc/stable/accelerator.h>
-// LibTorch declares this function only in its own CUDA builds.
+// The headers of LibTorch declare this function only in builds of LibTorch with CUDA.
 extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_index, void** stream);
 #else
 #include <c10/cuda/CUDAGuard.h>
@@ -15,7 +15,7 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t device_inde
 namespace lazy::ops {
 
 // Makes the device of a tensor the current device during the lifetime of the guard. In the stable ABI, the class of the
-// member has hidden visibility, so the guard must have it too.
+// member `guard` has hidden visibility, so this class must have it too.
 struct __attribute__((visibility("hidden"))) DeviceGuard {
 #ifdef LAZY_STABLE_ABI
   torch::stable::accelerator::DeviceGuard guard;
@@ -26,7 +26,7 @@ struct __attribute__((visibility("hidden"))) DeviceGuard {
 #endif
 };
 
-// The current stream of the current device.
+// Returns PyTorch's current stream on the current device.
 inline cudaStream_t current_stream() {
 #ifdef LAZY_STABLE_ABI
   void* stream = nullptr;

@@ -8,8 +8,9 @@
 
 namespace lazy::ops {
 
-// Up to this many query rows per sequence use lazy::decode, which reads the cache in place. For more rows
-// lazy::attention, which packs the keys first, is faster. python/lazy_attention/decoding.py defines the same number.
+// Callers use lazy::decode, which reads the cache in place, for up to this many query rows per sequence. For more rows,
+// lazy::attention is faster, because it packs the keys first. python/lazy_attention/decoding.py defines the same
+// number.
 constexpr int64_t kMaxDecodeRows = 8;
 
 // q               (batch, rows, heads, head_dim): the newest tokens of each sequence, whose keys are in the cache
@@ -18,13 +19,13 @@ constexpr int64_t kMaxDecodeRows = 8;
 // cache_lengths   (batch) int32 or int64: number of keys in the cache of each sequence, at most its capacity
 // block_table     (batch, maximum number of pages per sequence) int32 or int64: key j of sequence b is token
 //                 j % page_size of page block_table[b][j / page_size]. Entries after the length are not read.
-// visible_count   (batch) int32 or int64, at least `rows`: the key count of the newest row for the offset tau / i and
-//                 the sigmoid bias -ln(i), if keys were evicted from the cache (StreamingLLM). Default: the number
-//                 of keys that the row sees.
+// visible_count   (batch) int32 or int64, at least `rows`: the number i of keys in the offset tau / i and in the
+//                 sigmoid bias -ln(i) of the newest row. Needed if keys were evicted from the cache (StreamingLLM).
+//                 Default: the number of keys in the cache that the row sees.
 // options         as for attention; cu_seqlens must be undefined
-// invariant       on a GPU: the bits of the result of a sequence do not depend on the batch and on the capacity.
-//                 This costs some speed and is meant for a decode step of a model, in which another kernel runs
-//                 before. On a CPU the bits never depend on the batch or the capacity.
+// invariant       if true, the result of a sequence on a GPU is bitwise independent of the other sequences and of
+//                 the capacity. This is slower, and another kernel must precede the call in the stream, because
+//                 the first kernel uses programmatic dependent launch. On a CPU, results are always independent.
 //
 // Row i of a sequence with n keys is at position n - rows + i; distances are differences of cache indices. Cache
 // entries after the length are never read. Returns out (batch, rows, heads, value_dim), and lse and stats as attention
@@ -38,9 +39,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> decode(const at::Tensor& q, const
                                                       const at::Tensor& block_table = {},
                                                       const at::Tensor& visible_count = {}, bool invariant = false);
 
-// Counts the rows of V that decode reads on the CPU, on any thread, during the lifetime of the object. A row is one key
-// of one key-value head; it is read if at least one query of the group gives the key a nonzero weight. Only one object
-// may exist at a time.
+// While an object of this class exists, it counts the rows of V that decode reads on the CPU, on all threads. A row is
+// one key of one key-value head; it is read if at least one query of the head's group gives the key a nonzero weight.
+// Only one object may exist at a time.
 class ValueRowCount {
  public:
   ValueRowCount();

@@ -1,4 +1,5 @@
-// lazy::decode in the program: Meta kernel (shapes), an error for gradients, and the C++ entry point.
+// lazy::decode for the C++ program: the Meta kernel, which computes only shapes, an error for gradients, and the entry
+// point. The Python package uses python/lazy_attention/_registration.py instead.
 #include "ops/autograd.h"
 #include "ops/decode.h"
 #include "ops/decode_kernels.h"

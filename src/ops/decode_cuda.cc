@@ -24,11 +24,11 @@ AttentionOutputs decode_cuda(LAZY_DECODE_PARAMETERS) {
   const DecodeNumbers numbers(cache_lengths, block_table, visible_count);
   at::Tensor cu_q, cu_k;
   const kernels::Problem p = attention_problem(a, cu_q, cu_k);
-  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // pages per sequence
+  const int64_t pages = a.paged ? numbers.table.size(1) : 1;  // maximum number of pages per sequence
   const kernels::CacheSize cache{pages * k_cache.size(1), k_cache.size(0)};
   kernels::CudaCall call;
   call.stream = current_stream();
-  // The other kernel names apply only to lazy::attention.
+  // All other kernel names that LAZY_KERNEL accepts apply only to lazy::attention.
   if (forced_kernel() == "plain") call.kernel = kernels::CudaKernel::plain;
   const std::string unmet = kernels::unmet_condition_decode_cuda(p, cache, call.kernel);
   TORCH_CHECK(unmet.empty(), "lazy::decode: ", unmet);

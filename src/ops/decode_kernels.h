@@ -13,7 +13,7 @@ namespace lazy::ops {
       std::optional<double> scale, std::optional<double> softcap, bool causal, int64_t window, int64_t return_stats, \
       bool invariant
 // Initializer for the AttentionArguments of a lazy::decode call. `none` is an empty OptionalTensor that must outlive
-// it.
+// the AttentionArguments.
 #define LAZY_DECODE_PACK(none)                                                                                     \
   {                                                                                                                \
     q, k_cache, v_cache, distance_bias, tau, sink, alibi_slopes, normalizer, offset, sigmoid_bias, scale, softcap, \
@@ -27,8 +27,8 @@ void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, 
 // CPU implementation.
 AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS);
 
-// cache_lengths, block_table and visible_count as the kernels need them: contiguous int64 tensors on their device,
-// undefined if not given.
+// The arguments cache_lengths, block_table and visible_count in the form that the kernels need: contiguous int64
+// tensors on the same device, undefined if not given.
 struct DecodeNumbers {
   at::Tensor lengths, table, counts;
   DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTensor& block_table,

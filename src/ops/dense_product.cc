@@ -13,9 +13,10 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr int64_t kMinRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
+constexpr int64_t kMinRows = 64;  // oneDNN reorders b in every call; with fewer rows, this takes most of the time
 
-// The oneDNN product, which the compiler of PyTorch uses too. LibTorch may have been built without it.
+// Returns the operator for products with oneDNN, which torch.compile uses too, or nullopt if LibTorch was built without
+// oneDNN.
 const std::optional<c10::OperatorHandle>& onednn() {
   static const auto handle = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
   return handle;
@@ -43,7 +44,8 @@ bool multiplies_bf16() {
 #endif
 }
 
-// Without bf16 instructions, the bf16 products of oneDNN take four times as long as its fp32 products of the same size.
+// Whether to convert bf16 matrices to fp32 for the product. On processors without bf16 instructions, oneDNN takes four
+// times as long for a bf16 product as for an fp32 product of the same size.
 bool widened(const at::Tensor& a, const at::Tensor& b) { return !multiplies_bf16() && served(a, b, at::kBFloat16); }
 
 at::Tensor by_widening(const at::Tensor& a, const at::Tensor& b) {

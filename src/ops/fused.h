@@ -10,7 +10,7 @@ namespace lazy::ops {
 
 #define LAZY_CHECK(operation, condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
-// The CPU kernels do not support float16.
+// Returns the dtype of x as the kernels name it. Throws for unsupported dtypes; float16 is not supported on a CPU.
 inline kernels::DType row_type(const char* operation, const at::Tensor& x) {
   switch (x.scalar_type()) {
     case at::kFloat:
@@ -38,7 +38,7 @@ inline void check_like(const char* operation, const char* name, const at::Tensor
   check_device(operation, name, t, x);
 }
 
-// Calls function(begin, end) in parallel on ranges of rows with at least about 32k elements each.
+// Calls function(begin, end) in parallel for ranges of rows; each range has at least about 32768 elements.
 template <typename Function>
 void parallel_rows(int64_t rows, int64_t dim, const Function& function) {
   at::parallel_for(0, rows, std::max<int64_t>(1, 32768 / std::max<int64_t>(dim, 1)), function);

@@ -19,7 +19,7 @@ at::Tensor SyncFlags::of(int64_t count, at::Device device) {
 std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
   if (!in.x.is_cuda() || !step_kernels() || one_by_one_is_forced() || in.layers.empty()) return {};
   const FusedDecodeLayer& first = in.layers.front();
-  // All layers must have the same shapes and parameters, because the kernel has one set of them.
+  // The kernel has only one set of shapes and parameters, so all layers must have the same ones as the first layer.
   const auto alike = [&](const FusedDecodeLayer& l) {
     const auto same_parameter = [](const at::Tensor& a, const at::Tensor& b) {
       return a.defined() == b.defined() && (!a.defined() || a.sizes() == b.sizes());

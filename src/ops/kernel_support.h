@@ -1,5 +1,5 @@
-// Reports which kernel computes an attention problem, for `lazy info`. Needs no Torch header. For the CPU, use
-// kernels::unmet_condition of lazy/kernel_table.h.
+// Reports which kernel computes an attention problem on a GPU, for `lazy info`. This header does not include PyTorch
+// headers. To check whether the CPU supports a problem, use kernels::unmet_condition of lazy/kernel_table.h.
 #pragma once
 #include <string>
 
@@ -7,8 +7,8 @@
 
 namespace lazy::ops {
 
-// The name of the kernel that computes a problem on the current GPU: "plain", "portable" or "hopper". Call load_cuda()
-// first.
+// Returns the name of the kernel that computes a problem on the current GPU: "plain", "portable" or "hopper". Call
+// load_cuda() first.
 std::string cuda_attention_kernel(const kernels::Problem& problem);
 
 }  // namespace lazy::ops

@@ -1,5 +1,5 @@
-// KV-cache write: rotates q and k of new tokens and writes k and v to pages, in one pass on a GPU. Optionally gathers
-// the keys and values that attention reads.
+// KV-cache write: applies RoPE to q and k of new tokens and writes k and v to the pages of the cache, in one pass on a
+// GPU. Optionally also gathers the keys and values that attention reads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -11,11 +11,11 @@
 namespace lazy::ops {
 
 struct PagePlaces {
-  at::Tensor keys, values;  // (pages, page_size, kv_heads, head_dim) contiguous; modified
+  at::Tensor keys, values;  // page pools (pages, page_size, kv_heads, head_dim), contiguous; modified
   at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
   double rope_base = 0;     // 0: no rotation
-  RopeOptions rope;         // with positions (batch, length) int64
-  int64_t longest = 0;      // upper bound of the positions, for the size of the RoPE table; larger is slower
+  RopeOptions rope;         // rope.positions must be (batch, length) int64
+  int64_t longest = 0;      // size of the RoPE table; rotations at later positions are correct but slower
 };
 struct PageWrite : PagePlaces {
   at::Tensor q, k, v;  // (batch, length, heads or kv_heads, head_dim)
@@ -23,11 +23,12 @@ struct PageWrite : PagePlaces {
 // Writes the rotated k and v to their slots. Returns the rotated q.
 at::Tensor kv_cache_write(const PageWrite& write);
 
-// Like kv_cache_write, and also gathers the keys and values of whole sequences into contiguous tensors for attention.
-// Row n of these tensors comes from sources[n] (int64, ops/page_indices.h). The cache write of a token that no source
-// refers to may be omitted. Sources in pages must not refer to slots that `write` writes.
+// kv_cache_write_and_gather() does the same as kv_cache_write, and also gathers the keys and values of whole sequences
+// into contiguous tensors for attention. Row n of these tensors comes from sources[n] (int64, see ops/page_indices.h).
+// The cache write of a token to which no source refers may be omitted. Sources in pages must not refer to slots that
+// `write` writes.
 struct GatheredKeys {
-  at::Tensor q, keys, values;  // keys and values (rows, kv_heads, head_dim)
+  at::Tensor q, keys, values;  // q as in PageWrite, rotated; keys and values (rows, kv_heads, head_dim)
 };
 GatheredKeys kv_cache_write_and_gather(const PageWrite& write, const at::Tensor& sources);
 

@@ -35,8 +35,8 @@ constexpr int64_t kChunkLogits = int64_t{1} << 22;  // logits per chunk: 16 MiB 
 // with fewer rows are slower (ops/dense_product.h).
 constexpr int64_t kMinChunkTokens = 64;
 
-// All products run in fp32. Products of bf16 numbers are exact in fp32, and on a CPU without AMX fp32 is faster than
-// bf16.
+// All matrix products are computed in fp32. Products of two bf16 numbers are exact in fp32, and on a CPU without AMX,
+// fp32 is faster than bf16.
 CrossEntropyGradients compute(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                               int64_t ignore_index, bool want_hidden, bool want_weight) {
   check_linear_cross_entropy(hidden, weight, labels);
@@ -89,8 +89,8 @@ CrossEntropyOutputs compute_alone(const at::Tensor& hidden, const at::Tensor& we
   return without_gradients(compute(hidden, weight, labels, ignore_index, false, false));
 }
 
-// Multiplies the saved gradient by the gradient of the loss. `input` is an argument so that a second derivative raises
-// an error instead of being silently zero.
+// Multiplies the saved gradient by d_loss, the gradient of the loss. `input` is an argument so that computing a second
+// derivative raises an error; otherwise the second derivative would silently be zero.
 at::Tensor cross_entropy_backward_plain(const at::Tensor& d_loss, const at::Tensor& gradient, const at::Tensor& input) {
   return (gradient * d_loss.to(gradient.scalar_type())).to(input.scalar_type());
 }

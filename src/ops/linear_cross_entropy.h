@@ -1,5 +1,5 @@
 // lazy::linear_cross_entropy: output projection fused with cross-entropy. It processes one chunk of tokens at a time,
-// so that the logits of all positions are never in memory at once.
+// so that only the logits of one chunk are in memory.
 #pragma once
 #include <cstdint>
 #include <tuple>
@@ -22,9 +22,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_cross_entropy(const at::Te
                                                                     const at::Tensor& labels,
                                                                     int64_t ignore_index = -100);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::linear_cross_entropy: expected ..., received ..." and
-// do not read data. CrossEntropyOutputs: loss, log_prob, correct. CrossEntropyGradients: loss, log_prob, correct,
-// d_hidden, d_weight.
+// Only the CPU and CUDA implementations use the following declarations. check_linear_cross_entropy() throws
+// "lazy::linear_cross_entropy: expected ..., received ..." for invalid arguments, without reading tensor data.
+// CrossEntropyOutputs contains loss, log_prob and correct; CrossEntropyGradients contains loss, log_prob, correct,
+// d_hidden and d_weight.
 using CrossEntropyOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using CrossEntropyGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels);

@@ -9,12 +9,13 @@ namespace lazy::ops {
 
 namespace {
 
-// Each chunk of logits reads and writes the d_weight accumulator once. With smaller chunks this traffic would dominate
-// the products.
+// Number of logits per chunk. For each chunk, the accumulator of d_weight is read and written once; with smaller
+// chunks, this memory traffic would take more time than the matrix products.
 constexpr int64_t kChunkLogitsCuda = kLogitsBytesCuda / 4;
 constexpr int64_t kPadding = 64;  // rows of logits are padded to multiples of 256 bytes for fast products
 
-// out = a b, or out += a b: 16-bit matrices with fp32 accumulation, or fp32 matrices.
+// Computes out = a b, or out += a b if `add` is true. a and b are 16-bit matrices (accumulated in fp32) or fp32
+// matrices.
 void multiply(at::Tensor out, const at::Tensor& a, const at::Tensor& b, bool add = false) {
   if (add) {
     add_product(out, a, b);
@@ -29,7 +30,8 @@ struct Counts {
   at::Tensor counted, scale, valid;
 };
 
-// Counts the labels and checks their range. `scale` converts gradients of the logits to gradients of the mean loss.
+// Counts the labels that are not ignored and checks that they are in the vocabulary. The result `scale` converts
+// gradients of the logits to gradients of the mean loss.
 Counts count(const at::Tensor& labels, int64_t vocabulary, int64_t ignore_index, float gradient_scale,
              cudaStream_t stream) {
   const auto of = [&](at::ScalarType type) { return at::empty({}, labels.options().dtype(type)); };
@@ -58,7 +60,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   cuda::CrossEntropy rows{};
   rows.gradient = want;
   rows.type = row_type("linear_cross_entropy", hidden);
-  rows.gradient_scale = half ? 32768 : 1;  // probabilities of a large vocabulary would underflow in float16
+  rows.gradient_scale = half ? 32768 : 1;  // without it, small probabilities would underflow in float16
   const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
 
   at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));
@@ -68,7 +70,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
                         : tokens > 0 ? at::empty({vocabulary, dim}, f32)
                                      : at::zeros({vocabulary, dim}, f32);
 
-  // All chunks have about the same number of tokens, which is a multiple of the tile size of the products.
+  // All chunks have about the same number of tokens, a multiple of the tile size of the matrix products.
   const int64_t stride = std::max<int64_t>(1, (vocabulary + kPadding - 1) / kPadding) * kPadding;
   const int64_t most = std::max<int64_t>(1, kChunkLogitsCuda / stride), chunks = (tokens + most - 1) / most;
   const int64_t chunk = chunks <= 1 ? tokens : std::min(most, ((tokens + chunks - 1) / chunks + 127) / 128 * 128);

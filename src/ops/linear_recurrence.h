@@ -15,11 +15,12 @@ namespace lazy::ops {
 struct LinearRecurrence {
   at::Tensor q, k;           // (batch, length, groups, key_dim) bf16; groups divide heads
   at::Tensor v;              // (batch, length, heads, value_dim) bf16
-  at::Tensor log_decay;      // (batch, length, heads) or (heads), or undefined
-  at::Tensor beta;           // (batch, length, heads), or undefined, which the delta rule does not allow
-  at::Tensor skip;           // (heads): skip v_t is added to o_t; undefined with the delta rule
+  at::Tensor log_decay;      // (batch, length, heads) or (heads); undefined: no decay
+  at::Tensor beta;           // (batch, length, heads); undefined: 1. Required by the delta rule
+  at::Tensor skip;           // (heads): skip * v_t is added to o_t; undefined with the delta rule
   at::Tensor initial_state;  // (batch, heads, key_dim, value_dim), or undefined: zeros
-  // (length) int32: document of each token, with a batch of 1; states are reset between documents; or undefined
+  // (length) int32: index of each token's document; the batch must be 1. The state is reset at the start of each
+  // document. Undefined: sequences are not packed.
   at::Tensor documents;
   double scale = 1;
   bool delta = false;
@@ -29,17 +30,17 @@ struct LinearRecurrence {
 bool serves_linear_recurrence(const at::Tensor& q, const at::Tensor& v, bool delta);
 
 // Returns the outputs o, with the shape of v, and the final state in fp32 (undefined with documents). bf16 products
-// accumulate in fp32; the state is fp32. Differentiable in all inputs but documents; the backward pass recomputes the
-// states.
+// accumulate in fp32; the state is fp32. Differentiable in all inputs except `documents`. The backward pass recomputes
+// the states.
 std::tuple<at::Tensor, at::Tensor> linear_recurrence(const LinearRecurrence& in);
 
-// The CUDA library sets this function when it is loaded. It returns whether the current GPU has enough shared memory
-// for keys of this width.
+// The CUDA library registers this function when it is loaded. The function returns whether the current GPU has enough
+// shared memory for keys with key_dim elements.
 using RecurrenceFits = bool (*)(int64_t key_dim, bool delta);
 void set_recurrence_fits(c10::DeviceType device, RecurrenceFits fits);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::linear_recurrence: expected ..., received ..." and do
-// not read data.
+// Only the CPU and CUDA implementations use the following declarations. check_linear_recurrence() throws
+// "lazy::linear_recurrence: expected ..., received ..." for invalid arguments, without reading tensor data.
 #define LAZY_RECURRENCE_PARAMETERS                                                                 \
   const at::Tensor &q, const at::Tensor &k, const at::Tensor &v, const OptionalTensor &log_decay,  \
       const OptionalTensor &beta, const OptionalTensor &skip, const OptionalTensor &initial_state, \

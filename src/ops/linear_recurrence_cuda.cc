@@ -6,7 +6,7 @@
 #include "ops/fused.h"
 #include "ops/linear_recurrence.h"
 
-#ifndef LAZY_KERNELS_DEVICE  // tests set CPU and compile the kernels for an emulator
+#ifndef LAZY_KERNELS_DEVICE  // tests set CPU and run the kernels on the CPU, in an emulation of CUDA
 #define LAZY_KERNELS_DEVICE CUDA
 #endif
 
@@ -16,7 +16,7 @@ namespace {
 
 using Kernel = void (*)(const cuda::Recurrence&, cudaStream_t);
 
-// Returns x with rows aligned for 16-byte vector loads; copies x if necessary.
+// Returns x, or a copy of x if its rows are not contiguous or not aligned for vector loads of 16 bytes.
 at::Tensor vectors(const at::Tensor& x) {
   const auto whole = [](int64_t stride) { return stride % 8 == 0; };
   const bool fit = x.stride(3) == 1 && whole(x.stride(0)) && whole(x.stride(1)) && whole(x.stride(2)) &&

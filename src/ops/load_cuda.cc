@@ -23,7 +23,8 @@ namespace {
 
 std::filesystem::path library_path() { return library_beside("liblazy_ops_cuda.so"); }
 
-// Returns an error message, or "". RTLD_GLOBAL is required, as for the libraries of PyTorch.
+// Loads a library and returns an error message, or "" on success. As for the libraries of PyTorch, RTLD_GLOBAL is
+// required, so that libraries loaded later find its symbols.
 std::string open(const std::string& library) {
   if (dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) return {};
   return dlerror();
@@ -35,7 +36,7 @@ std::string open_operators() {
   return open(path.string());
 }
 
-// Until the operators are loaded, calls with CUDA tensors raise an error that says what is missing.
+// The reason why the CUDA operators are not loaded. Calls with CUDA tensors raise an error with this text.
 std::string& reason() {
   static std::string text = "the CUDA operators are not loaded";
   return text;

@@ -11,7 +11,7 @@ namespace lazy::ops {
 // says what is missing: a GPU, a library, or CUDA kernels in this build.
 void load_cuda();
 
-// Path of a library that is loaded at run time from the directory of liblazy_ops.so.
+// Returns the path of a library that is loaded at run time from the directory of liblazy_ops.so.
 std::filesystem::path library_beside(const char* name);
 
 }  // namespace lazy::ops

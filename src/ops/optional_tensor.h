@@ -8,7 +8,7 @@ namespace lazy::ops {
 
 using OptionalTensor = std::optional<at::Tensor>;
 inline bool given(const OptionalTensor& t) { return t && t->defined(); }
-// For save_for_backward, which accepts undefined tensors but not std::nullopt.
+// Converts t for save_for_backward, which accepts undefined tensors but not std::nullopt.
 inline at::Tensor tensor_or_undefined(const OptionalTensor& t) { return given(t) ? *t : at::Tensor(); }
 
 }  // namespace lazy::ops

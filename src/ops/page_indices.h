@@ -1,12 +1,12 @@
-// Encoding of the sources of gathered keys and values, for host and device code.
+// Encoding of the rows from which gathered keys and values are copied, for host and device code.
 #pragma once
 #include <cstdint>
 
 namespace lazy::ops {
 
-// A source is the index of a new token (from 0), in_pages(slot) for a slot of the KV cache (page * page_size + offset),
-// or kZeros for a row of zeros.
+// The source of a gathered row is one number: the index n >= 0 of a new token, in_pages(slot) for the slot page *
+// page_size + offset of the KV cache, or kZeros for a row of zeros.
 constexpr int64_t kZeros = -1;
-constexpr int64_t in_pages(int64_t place) { return -2 - place; }  // its own inverse function
+constexpr int64_t in_pages(int64_t place) { return -2 - place; }  // also converts back: in_pages(in_pages(n)) is n
 
 }  // namespace lazy::ops

@@ -8,18 +8,20 @@ namespace lazy::ops {
 inline constexpr int64_t kFp8Multiple = 16;
 
 struct Fp8Matrix {
-  at::Tensor rows, transposed;  // (n, width), (width, n), each contiguous; undefined unless requested
+  at::Tensor rows, transposed;  // (n, width) and (width, n), contiguous; undefined unless requested
   at::Tensor scale;             // fp32 scalar on the same device: element = stored value * scale
 };
 
-// `parts`: (n, d_p) matrices that are concatenated along the columns, bf16 (on the CPU also fp32), with any row stride.
-// The scale maps the largest absolute value of all parts to the largest number of the type: 448 for float8_e4m3fn,
-// 57344 for float8_e5m2. If the input contains NaN or infinity, the scale is NaN or infinite, so that products show it.
+// `parts` are matrices (n, d_p), which are concatenated along the columns. They are bf16 (on the CPU also fp32) and may
+// have any row stride. The scale maps the largest absolute value of all parts to the largest number of the type: 448
+// for float8_e4m3fn, 57344 for float8_e5m2. If the input contains NaN or infinity, the scale is NaN or infinite, so
+// that the results of matrix products are not finite either.
 Fp8Matrix quantize_fp8(at::TensorList parts, at::ScalarType type, bool rows, bool transposed);
 
-// For the CPU and CUDA implementations.
+// Only the CPU and CUDA implementations use the following declarations.
 void check_quantize_fp8(at::TensorList parts, at::ScalarType type);
-// Lower bound of the largest absolute value, so that the reciprocal scale of a matrix of zeros is finite.
+// The largest absolute value of a matrix is treated as at least this number, so that the reciprocal of the scale is
+// finite for a matrix of zeros.
 inline constexpr float kFp8LeastMaximum = 1e-30f;
 inline float largest_fp8(at::ScalarType type) { return type == at::kFloat8_e5m2 ? 57344.0f : 448.0f; }
 

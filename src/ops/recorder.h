@@ -1,4 +1,4 @@
-// Records GPU work that is launched repeatedly, as a CUDA graph.
+// Records GPU work as a CUDA graph, so that the work can be launched repeatedly.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -10,14 +10,15 @@ namespace lazy::ops {
 class Recorder {
  public:
   virtual ~Recorder() = default;
-  // Records the work that `work` launches on the current stream, which must not be the default stream, without running
-  // it. The returned function launches the recorded work. `work` must have run once before; it must not synchronize
-  // with the device or read host memory. Tensors that `work` allocates may share memory with the tensors of earlier
-  // recordings, so results that must persist belong in tensors that were allocated before.
+  // Records the GPU work that `work` launches on the current stream, which must not be the default stream, without
+  // executing it on the GPU. The returned function launches the recorded work. `work` must have been run before; it
+  // must not synchronize with the device or read host memory. Tensors that `work` allocates may share memory with the
+  // tensors of earlier recordings. Results that must persist must therefore be written to tensors that were allocated
+  // before.
   virtual std::function<void()> record(const std::function<void()>& work) = 0;
 };
 
-// On a CPU the recorder runs `work` again.
+// Creates a recorder for the device. On a CPU, the function that record() returns runs `work` again.
 std::unique_ptr<Recorder> make_recorder(c10::Device device);
 
 }  // namespace lazy::ops

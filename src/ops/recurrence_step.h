@@ -9,20 +9,20 @@
 
 namespace lazy::ops {
 
-constexpr int64_t kMaxStepKeys = 512;  // maximum key_dim
+constexpr int64_t kMaxStepKeys = 512;  // maximum key_dim of the kernel
 
-// Whether the kernel supports the input: length 1, no documents, fp32, bf16 or fp16.
+// Whether the kernel supports the input, which must have length 1, no documents, and dtype fp32, bf16 or fp16.
 bool serves_recurrence_step(const LinearRecurrence& in);
 // Returns the output, with the shape of v, and the next state.
 std::pair<at::Tensor, at::Tensor> recurrence_step(const LinearRecurrence& in);
 
-// x (batch, 1, channels), weight (channels, 1, taps), bias (channels) or undefined, past (batch, taps - 1, channels) in
-// the dtype of x: see ops/short_convolution.h.
+// x (batch, 1, channels), weight (channels, 1, taps), bias (channels) or undefined. past (batch, taps - 1, channels)
+// contains the previous inputs in the dtype of x (see ops/short_convolution.h).
 struct ConvolutionStep {
   at::Tensor x, weight, bias, past;
 };
 bool serves_convolution_step(const ConvolutionStep& in);
-// Returns the output and the next past.
+// Returns the output and the value of `past` for the next step.
 std::pair<at::Tensor, at::Tensor> convolution_step(const ConvolutionStep& in);
 
 }  // namespace lazy::ops

@@ -54,8 +54,8 @@ Pair add_forward_cpu(const at::Tensor& x, const at::Tensor& residual, const at::
   return {y, sum};
 }
 
-// The gradient of the weight is computed as partial sums over ranges of rows, which are added in order. The ranges
-// depend only on the shape of x, not on the number of threads.
+// Computes the gradient of the weight as partial sums over ranges of rows, which are then added in a fixed order. The
+// ranges depend only on the shape of x, so the result does not depend on the number of threads.
 Pair rms_norm_backward_cpu(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight, double eps,
                            const OptionalTensor& d_sum) {
   check_rms_norm_backward(d_y, x, weight, d_sum);

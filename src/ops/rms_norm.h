@@ -1,4 +1,4 @@
-// lazy::rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dimension, sums in fp32.
+// lazy::rms_norm computes y = x / sqrt(mean(x^2) + eps) * weight over the last dimension. Sums are fp32.
 #pragma once
 #include <cstdint>
 #include <tuple>
@@ -16,8 +16,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                 const at::Tensor& weight, double eps);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::rms_norm: expected ..., received ..." and do not read
-// data.
+// Only the CPU and CUDA implementations use the following declarations. The check functions throw "lazy::rms_norm:
+// expected ..., received ..." for invalid arguments, without reading tensor data.
 void check_rms_norm(const at::Tensor& x, const at::Tensor& weight);
 void check_add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight);
 void check_rms_norm_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,

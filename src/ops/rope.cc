@@ -64,7 +64,8 @@ void check_last_rope_position(int64_t last) {
 
 namespace {
 
-// Cosines and sines by position, cached for the process: computing an fp64 sine takes longer than rotating a pair.
+// Cosines and sines for each position and pair. The tables are cached for the process, because computing an fp64 sine
+// takes longer than rotating a pair.
 struct AngleTable {
   int64_t positions = 0, pairs = 0;
   std::vector<float> cos, sin;  // (positions, pairs)

@@ -18,27 +18,28 @@ struct RopeOptions {
   int64_t rotary_dim = -1;   // even, at most head_dim; -1: head_dim
   bool interleaved = false;  // pairs (2n, 2n + 1); otherwise (n, n + rotary_dim / 2), as in Llama, Qwen, gpt-oss
   RopeScaling scaling;
-  at::Tensor positions;  // (length) or (batch, length) int32 or int64, from 0; undefined: offset, offset + 1, ...
+  at::Tensor positions;  // (length) or (batch, length), int32 or int64, >= 0; undefined: offset, offset + 1, ...
 };
 
-// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU also fp16, any
+// x (batch, length, heads, head_dim) or packed (tokens, heads, head_dim), fp32 or bf16, on a GPU also fp16, with any
 // strides. Token t is at position offset + t, or at options.positions[t]. Returns a contiguous tensor with the shape
-// and dtype of x. Differentiable in x: the backward pass is the inverse rotation. Errors: "lazy::rope: expected ...,
-// received ...".
+// and dtype of x. Differentiable in x: the backward pass is the inverse rotation. Error messages have the form
+// "lazy::rope: expected ..., received ...".
 //
-// On a GPU positions are not validated, because that would synchronize. A token with a negative position becomes NaN.
-// The angles of positions outside of the cached table are computed in each call, with the same result but slower. The
-// table has at least 8192 positions and grows to the length of the longest call without explicit positions.
+// On a GPU, positions are not validated, because that would synchronize. The result for a token with a negative
+// position is NaN. The angles of positions outside the cached table are computed in each call; this gives the same
+// result but is slower. The table has at least 8192 positions and grows to the length of the longest call without
+// explicit positions.
 at::Tensor rope(const at::Tensor& x, double base, int64_t offset = 0, const RopeOptions& options = {});
 
-// For the CPU and CUDA implementations: the arguments as the dispatcher passes them.
+// The arguments of the operator as the dispatcher passes them, for the CPU and CUDA implementations.
 #define LAZY_ROPE_PARAMETERS                                                                                           \
   const at::Tensor &x, double base, int64_t offset, bool inverse, const OptionalTensor &positions, int64_t rotary_dim, \
       bool interleaved, std::string_view scaling, double factor, int64_t original_length, double low_frequency,        \
       double high_frequency, double beta_fast, double beta_slow, bool truncate, double attention_factor,               \
       at::ArrayRef<double> pair_factors
 
-// rotary_dim is head_dim if the caller passed -1.
+// The arguments of RoPE except tensors. rotary_dim is head_dim if the caller passed -1.
 struct RopeArguments {
   double base;
   int64_t offset, rotary_dim;
@@ -61,7 +62,7 @@ using RopeKey = std::tuple<double, int64_t, std::string, double, int64_t, double
                            std::vector<double>>;
 RopeKey rope_key(const RopeArguments& a);
 
-// The table of this many positions needs at least one gigabyte.
+// Upper limit of the positions: the table for this many positions needs at least one gigabyte.
 constexpr int64_t kMaxRopePositions = int64_t{1} << 24;
 void check_last_rope_position(int64_t last);
 

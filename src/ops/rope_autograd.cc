@@ -1,4 +1,5 @@
-// lazy::rope in the program: Meta kernel (shapes), autograd and the C++ entry point.
+// lazy::rope for the C++ program: the Meta kernel, which computes only shapes, the autograd kernel and the entry point.
+// The Python package uses python/lazy_attention/_registration.py instead.
 #include "ops/rope_autograd.h"
 
 namespace lazy::ops {
@@ -48,7 +49,8 @@ at::Tensor rope_forward_meta(LAZY_ROPE_PARAMETERS) {
   return at::empty_symint(x.sym_sizes(), x.options());
 }
 
-// The operator is linear and its transpose is the inverse rotation, so every derivative is the operator itself.
+// RoPE is linear in x, and the transpose of the rotation is the inverse rotation. Derivatives of any order are
+// therefore calls of the operator itself.
 struct Rope : torch::autograd::Function<Rope> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const RopeArguments& a, bool inverse,
                             const OptionalTensor& positions) {

@@ -26,7 +26,8 @@ cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t dev
 
 namespace {
 
-// An axis of one element may have any stride; a stride of 0 passes the alignment checks.
+// Returns the stride of an axis for the kernel. The stride of an axis with one element is arbitrary, so 0 is returned,
+// which passes the alignment checks.
 int64_t step(const at::Tensor& t, int64_t axis) { return t.size(axis) == 1 ? 0 : t.stride(axis); }
 
 at::Tensor rope_forward_cuda(LAZY_ROPE_PARAMETERS) {
@@ -58,7 +59,7 @@ void rope_into(const at::Tensor& x, const RopeArguments& arguments, bool inverse
   a.dim = x.size(-1);
   a.interleaved = arguments.interleaved;
   a.inverse = inverse;
-  int64_t last = a.length - 1;  // explicit positions are usually inside of the length
+  int64_t last = a.length - 1;  // explicit positions, too, are usually less than the length
   if (positions && positions->defined()) {
     if (positions->scalar_type() == at::kInt) {
       a.places32 = positions->const_data_ptr<int32_t>();

@@ -12,8 +12,8 @@ namespace lazy::ops {
 // memory than the current table.
 cuda::RopeTable rope_table(const RopeArguments& a, int64_t positions, int8_t device);
 
-// lazy::rope with the output `y`, of the shape and dtype of x. The heads of y are contiguous, and the tokens of all
-// sequences have one common stride.
+// Computes lazy::rope and writes the result to y, which has the shape and dtype of x. The heads of y must be
+// contiguous, and the tokens of all sequences must have one common stride.
 void rope_into(const at::Tensor& x, const RopeArguments& a, bool inverse, const OptionalTensor& positions,
                at::Tensor& y);
 

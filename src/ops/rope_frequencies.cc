@@ -17,7 +17,8 @@ double llama3(double frequency, const RopeScaling& s) {
   return (1 - kept) * frequency / s.factor + kept * frequency;
 }
 
-// The pair index, as a real number, whose angle completes the given number of rotations over the original context.
+// Returns the index of the pair, as a real number, that completes the given number of rotations over the original
+// context.
 double yarn_pair(double turns, double base, double dims, const RopeScaling& s) {
   return dims * std::log(static_cast<double>(s.original_length) / (turns * kTurn)) / (2 * std::log(base));
 }

@@ -19,7 +19,8 @@ using cpu::F;
 using cpu::kLanes;
 using cpu::VF;
 
-// Rows are padded to whole vectors with zeros, so that the loops have no remainders.
+// Returns `dim` rounded up to whole SIMD vectors. The buffers of rows are padded with zeros to this size, so that the
+// loops have no remainders.
 size_t padded(int64_t dim) { return (static_cast<size_t>(dim) + kLanes - 1) / kLanes * kLanes; }
 
 float* buffer(size_t which, int64_t dim) {
@@ -60,7 +61,7 @@ void rms_norm(DType type, const void* x, const void* residual, void* sum, const 
         hn::StoreU(hn::Add(hn::LoadU(f, row + i), hn::LoadU(f, other + i)), f, out + i);
       }
       store(type, out, dim, sum, r * dim);
-      row = load(type, sum, r * dim, dim, 1);  // the backward pass reads the rounded sum too
+      row = load(type, sum, r * dim, dim, 1);  // normalize the rounded sum, which the backward pass reads
     }
     const float scale = 1 / std::sqrt(dot(row, row, padded(dim)) / static_cast<float>(dim) + eps);
     for (size_t i = 0; i < padded(dim); i += kLanes) {
@@ -71,7 +72,8 @@ void rms_norm(DType type, const void* x, const void* residual, void* sum, const 
   }
 }
 
-// With n = x scale and g = d_y weight:  d_x = scale (g - n mean(g n)),  d_weight = sum d_y n.
+// With scale = 1 / sqrt(mean(x^2) + eps), n = scale x and g = d_y weight, the gradients are d_x = scale (g - n mean(g
+// n)) and d_weight = sum d_y n.
 void rms_norm_backward(DType type, const void* d_y, const void* x, const float* weight, float eps, const void* d_sum,
                        void* d_x, float* d_weight, int64_t begin, int64_t end, int64_t dim) {
   const F f;

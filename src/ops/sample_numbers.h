@@ -1,4 +1,4 @@
-// The order of the sampling parameters of a row, for host and device code.
+// The order in which the sampling parameters of a row are stored, for host and device code.
 #pragma once
 #include <cstdint>
 
@@ -18,6 +18,6 @@ enum class SampleNumber {
   end
 };
 constexpr int64_t kSampleNumberCount = static_cast<int64_t>(SampleNumber::end);
-constexpr int32_t kInPrompt = int32_t{1} << 30;  // bit of a token count: the prompt contains the token
+constexpr int32_t kInPrompt = int32_t{1} << 30;  // flag in a token count: set if the prompt contains the token
 
 }  // namespace lazy::ops

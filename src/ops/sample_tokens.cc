@@ -16,9 +16,9 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // same as in cuda/sample_tokens.cu
+constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // must be equal to those in cuda/sample_tokens.cu
 
-// Random number `draw` + 1 of this seed, equal to the generator of core/random.h.
+// Returns random number draw + 1 of this seed, the same number as the generator of core/random.h.
 uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -26,7 +26,8 @@ uint64_t random_number(uint64_t seed, uint64_t draw) {
   return z ^ (z >> 31);
 }
 
-// The same arithmetic as in the CUDA kernel, in scalar code. Returns -1 if a score is NaN or the largest is infinite.
+// Samples the next token of one row, with the same arithmetic as the CUDA kernel but in scalar code. Returns -1 if a
+// score is NaN or the largest score is infinite.
 int64_t sample_row(const float* logits, const int32_t* counts, const float* bias, int64_t vocabulary,
                    const int64_t* numbers) {
   const auto number = [&](SampleNumber n) { return numbers[static_cast<int64_t>(n)]; };
@@ -46,7 +47,7 @@ int64_t sample_row(const float* logits, const int32_t* counts, const float* bias
   }
   if (std::any_of(score.begin(), score.end(), [](float x) { return std::isnan(x); })) return -1;
   const auto best = std::max_element(score.begin(), score.end());
-  if (std::isinf(*best)) return -1;  // the distances to an infinite score are undefined
+  if (std::isinf(*best)) return -1;  // the differences to an infinite score are undefined
   const float temperature = real(SampleNumber::temperature), top_p = real(SampleNumber::top_p),
               min_p = real(SampleNumber::min_p);
   if (temperature == 0) return best - score.begin();

@@ -56,7 +56,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Triple = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// Returns the input of each tap at each token in fp32, with zeros before the beginning and across documents.
+// Returns one tensor per tap: the input that the tap reads at each token, in fp32. It is zero before the first token
+// and where the tap would read across a document boundary.
 std::vector<at::Tensor> seen(const at::Tensor& x, int64_t taps, const OptionalTensor& past,
                              const OptionalTensor& cu_seqlens) {
   const at::Tensor in = x.to(at::kFloat);
@@ -98,8 +99,8 @@ Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x
   const int64_t taps = weight.size(2), length = x.size(1);
   const std::vector<at::Tensor> in = seen(x, taps, past, cu_seqlens);
   const at::Tensor d = at::silu_backward(d_y.to(at::kFloat), sums(in, weight, bias));
-  // The gradient of a tap flows to the token that the tap read. The same function applied to ones gives the mask of
-  // taps that read a token and not padding.
+  // The gradient at a tap is added to the token that the tap read. The same function, applied to a tensor of ones,
+  // returns a mask: 1 where the tap read a token, 0 where it read padding.
   const std::vector<at::Tensor> there = seen(at::ones_like(x), taps, {}, cu_seqlens);
   at::Tensor d_x = at::zeros(x.sizes(), d.options());
   std::vector<at::Tensor> rows;

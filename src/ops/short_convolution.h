@@ -19,12 +19,13 @@ constexpr int64_t kMaxTaps = 8;
 at::Tensor short_convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                              const std::optional<at::Tensor>& past, const std::optional<at::Tensor>& cu_seqlens);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::short_convolution: expected ..., received ..." and do
-// not read data.
+// Only the CPU and CUDA implementations use the following declarations. check_short_convolution() throws
+// "lazy::short_convolution: expected ..., received ..." for invalid arguments, without reading tensor data.
 void check_short_convolution(const at::Tensor& x, const at::Tensor& weight, const OptionalTensor& bias,
                              const OptionalTensor& past, const OptionalTensor& cu_seqlens);
 
-// sums (taps + 1, channels) fp32: the gradients of the taps, followed by the gradient of the bias, summed over tokens.
+// Splits `sums` (taps + 1, channels) fp32 into the gradients of weight and bias. The first `taps` rows are the
+// gradients of the taps, and the last row is the gradient of the bias, each summed over all tokens.
 struct ShortConvolutionGradients {
   at::Tensor d_x, d_weight, d_bias;
 };

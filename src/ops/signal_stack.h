@@ -17,7 +17,7 @@ inline void use_signal_stack() {
     Stack() {
       stack_t current{};
       if (::sigaltstack(nullptr, &current) != 0 || !(current.ss_flags & SS_DISABLE)) return;
-      memory.resize(size_t{64} << 10);  // a signal frame contains the registers: 11 KiB with AMX
+      memory.resize(size_t{64} << 10);  // a signal frame stores all registers: 11 KiB with AMX
       stack_t own{};
       own.ss_sp = memory.data();
       own.ss_size = memory.size();

@@ -41,7 +41,7 @@ HWY_INLINE float widen_one(Bf16 w) {
 }
 HWY_INLINE float widen_one(int8_t w) { return static_cast<float>(w); }
 
-// Computes R rows and N columns of the result. Each weight is loaded once and used for R rows.
+// Computes N columns of R rows of the result. Each weight is loaded once and used for all R rows.
 template <int R, int N, class W>
 HWY_INLINE void block(const float* x, const W* weights, const float* scale, int64_t in, float* y, int64_t out,
                       int64_t column) {

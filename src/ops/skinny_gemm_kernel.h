@@ -1,5 +1,5 @@
-// CPU kernels of the skinny GEMM: a small batch of rows times a weight matrix, bound by memory bandwidth. Raw pointers,
-// fp32 arithmetic, instruction set chosen at run time.
+// CPU kernels of the skinny GEMM: a small batch of rows times a weight matrix, bound by memory bandwidth. The kernels
+// use raw pointers and fp32 arithmetic; the instruction set is chosen at run time.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// Backward pass of a softmax whose keys are processed in several parts, for one part of the keys, on NVIDIA GPUs
-// (ops/cuda_library.h).
+// Backward pass of an attention softmax whose keys are processed in several parts: computes the gradients for one part
+// of the keys on NVIDIA GPUs (CudaLibrary::softmax_part_backward in ops/cuda_library.h).
 #include "ops/attention_cuda.h"
 #include "ops/cuda_library.h"
 #include "ops/forced_kernel.h"

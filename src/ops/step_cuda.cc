@@ -26,7 +26,7 @@ at::Tensor on_16_bytes(const at::Tensor& t) {
 const float* pointer(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 
-// The arguments of the kernel, except for the output pointers.
+// The arguments of the skinny GEMM kernel except the output pointers, and the tensors to which they point.
 struct SkinnyGemmCall {
   const c10::cuda::CUDAGuard guard;
   const at::Tensor x, weights, norm_weight, add;
@@ -73,7 +73,8 @@ at::Tensor skinny_gemm(const SkinnyGemmInput& in, const at::Tensor& W, bool swig
   return y;
 }
 
-// q: (batch, length, heads, head_dim), receives the rotated queries.
+// Returns the kernel arguments for the pages. The kernel writes the rotated queries to q (batch, length, heads,
+// head_dim).
 cuda::PageTarget page_target(const PagePlaces& to, const at::Tensor& positions, const at::Tensor& q) {
   cuda::PageTarget a{};
   a.q = q.mutable_data_ptr();
@@ -151,7 +152,7 @@ std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
            all(at::kFloat, &l.norm, &l.mlp_norm, &a.distance_bias, &a.tau, &a.options.sink, &a.options.alibi_slopes);
   };
   if (!in_place(in.x, at::kBFloat16) || !std::all_of(in.layers.begin(), in.layers.end(), fits)) return {};
-  // This tensor is used only for the checks.
+  // A tensor with the shape of q, which is used only for the argument checks.
   const at::Tensor q = at::empty({tokens, 1, first.heads, dim}, in.x.options());
   const AttentionOptions& options = first.attention.options;
   const OptionalTensor none, bias = optional(first.attention.distance_bias), tau = optional(first.attention.tau),
@@ -192,7 +193,7 @@ std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
   p.count = static_cast<int64_t>(layers.size());
   p.problem = attention_problem(arguments, cu_q, cu_k);
   numbers.set(p.attention, pages.keys);
-  p.attention.distance_bias = layers.front().distance_bias;  // only tells the kernel whether there is a bias
+  p.attention.distance_bias = layers.front().distance_bias;  // only says whether there is a bias
   p.pages = pages.keys.size(0);
   p.to = page_target(pages, positions, q);
   p.hidden = in.x.size(1);
@@ -231,7 +232,7 @@ void pinned_copy(const at::Tensor& to, const at::Tensor& from) {
   cuda::pinned_copy({static_cast<uint64_t*>(to.mutable_data_ptr()), static_cast<const uint64_t*>(from.const_data_ptr()),
                      static_cast<int64_t>(to.nbytes() / 8)},
                     stream);
-  // The pinned memory is not reused by the allocator before the kernel has finished.
+  // Tells the allocator of pinned memory not to reuse this memory before the kernel has finished.
   at::getHostAllocator(at::kCUDA)->record_event(host.mutable_data_ptr(), host.storage().data_ptr().get_context(),
                                                 stream.unwrap());
 }
@@ -295,8 +296,8 @@ std::pair<at::Tensor, at::Tensor> convolution_step(const ConvolutionStep& in) {
   return {y, next};
 }
 
-// Records CUDA graphs that share one memory pool, because they run one after the other. Other threads may use the
-// device during a capture.
+// Records CUDA graphs. The graphs of one recorder share a memory pool, because they run one after the other. Other
+// threads may use the device during a capture.
 class GraphRecorder : public Recorder {
  public:
   std::function<void()> record(const std::function<void()>& work) override {

@@ -1,4 +1,5 @@
-// Functions for decode steps that the CUDA library provides in addition to the operators. Only this program calls them.
+// Functions for decode steps that the CUDA library provides in addition to the operators. Only the C++ program calls
+// them, not the Python package.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,7 +18,7 @@ namespace lazy::ops {
 
 struct StepKernels {
   at::Tensor (*skinny_gemm)(const SkinnyGemmInput& input, const at::Tensor& W, bool swiglu, bool wide);
-  GatheredKeys (*kv_cache_write)(const PageWrite& write, const at::Tensor& sources);  // without `sources`: no gather
+  GatheredKeys (*kv_cache_write)(const PageWrite& write, const at::Tensor& sources);  // undefined `sources`: no gather
   at::Tensor (*skinny_gemm_kv_cache_write)(const SkinnyGemmInput& input, const at::Tensor& W, const PagePlaces& to);
   std::optional<at::Tensor> (*fused_decode_layers)(const FusedDecodeLayers& in);
   void (*sample_tokens)(const SampleInputs& inputs);
@@ -26,6 +27,6 @@ struct StepKernels {
   std::pair<at::Tensor, at::Tensor> (*convolution_step)(const ConvolutionStep& in);
   std::unique_ptr<Recorder> (*make_recorder)();
 };
-const StepKernels* step_kernels();  // see CudaLibrary; null until the library is loaded
+const StepKernels* step_kernels();  // null until the CUDA library is loaded (CudaLibrary)
 
 }  // namespace lazy::ops

@@ -59,7 +59,8 @@ at::Tensor swiglu_forward_cpu(const at::Tensor& gate, const at::Tensor& up) {
   return y;
 }
 
-// g, u, d_gate, d_up and y have the shape (rows, dim); y may be undefined.
+// Writes the gradients d_gate and d_up and, if y is defined, the output of swiglu to y. All tensors have the shape
+// (rows, dim).
 void gradients(const at::Tensor& d_y, const at::Tensor& g, const at::Tensor& u, at::Tensor& d_gate, at::Tensor& d_up,
                const at::Tensor& y) {
   const at::Tensor dy = d_y.contiguous();

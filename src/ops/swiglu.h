@@ -6,9 +6,9 @@
 
 namespace lazy::ops {
 
-// gate, up (..., dim) have the same shape and type (fp32 or bf16, on a GPU also fp16). Rows may be strided, so the two
-// halves of one projection (chunk(2, -1)) need no copy. Returns a contiguous tensor of this shape. Differentiable in
-// both.
+// gate and up (..., dim) have the same shape and dtype (fp32 or bf16, on a GPU also fp16). Rows may be strided, so the
+// two halves of one projection (chunk(2, -1)) need not be copied. Returns a contiguous tensor of this shape.
+// Differentiable in gate and up.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 
 // Returns (d_gate, d_up) from the gradient of the result, for autograd functions that include SwiGLU.
@@ -20,8 +20,8 @@ std::tuple<at::Tensor, at::Tensor> swiglu_backward(const at::Tensor& d_y, const 
 std::tuple<at::Tensor, at::Tensor> swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up,
                                                           bool recompute);
 
-// For the CPU and CUDA implementations. The checks throw "lazy::swiglu: expected ..., received ..." and do not read
-// data.
+// Only the CPU and CUDA implementations use the following declarations. The check functions throw "lazy::swiglu:
+// expected ..., received ..." for invalid arguments, without reading tensor data.
 void check_swiglu(const at::Tensor& gate, const at::Tensor& up);
 void check_swiglu_backward(const at::Tensor& d_y, const at::Tensor& gate, const at::Tensor& up);
 void check_swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_up);
@@ -30,7 +30,7 @@ void check_swiglu_halves_backward(const at::Tensor& d_y, const at::Tensor& gate_
 std::tuple<at::Tensor, at::Tensor> empty_halves_gradients(const at::Tensor& d_y, const at::Tensor& gate_up,
                                                           bool recompute);
 
-// Returns t as (rows, dim) with contiguous dims. For halves of a wider tensor this is a view.
+// Returns t in the shape (rows, dim) with a contiguous last axis. For one half of a wider tensor, the result is a view.
 at::Tensor as_rows(const at::Tensor& t);
 
 }  // namespace lazy::ops

@@ -1,4 +1,5 @@
-// lazy::swiglu in the program: Meta kernels (shapes), autograd and the C++ entry points.
+// lazy::swiglu for the C++ program: the Meta kernels, which compute only shapes, the autograd kernels and the entry
+// points. The Python package uses python/lazy_attention/_registration.py instead.
 #include "ops/autograd.h"
 #include "ops/swiglu.h"
 

@@ -10,7 +10,7 @@ namespace {
 
 using Pair = std::tuple<at::Tensor, at::Tensor>;
 
-cuda::Swiglu inputs(const at::Tensor& gate, const at::Tensor& up) {  // both as (rows, dim)
+cuda::Swiglu inputs(const at::Tensor& gate, const at::Tensor& up) {  // gate, up: (rows, dim)
   cuda::Swiglu a{.type = row_type("swiglu", gate)};
   a.gate = gate.const_data_ptr();
   a.up = up.const_data_ptr();

@@ -7,7 +7,8 @@
 
 namespace lazy::ops {
 
-// Returns a size as a number. A fake kernel that needs the value specializes on it.
+// Returns the size of dimension `dim` as an integer. If the size is symbolic (torch.compile), the compiled graph is
+// then valid only for this value.
 inline int64_t known_size(const at::Tensor& t, int64_t dim) { return t.sym_size(dim).guard_int(__FILE__, __LINE__); }
 
 }  // namespace lazy::ops

@@ -11,8 +11,9 @@ namespace lazy {
 
 class LanguageModel;
 
-// Maximum number of tokens per attention request. The forward pass blocks running requests for about as long as four
-// prompt chunks (EngineOptions::chunk, 256 tokens by default).
+// Maximum number of tokens per attention request. While the forward pass of such a request runs, no other request can
+// generate tokens. A pass over 1024 tokens takes about as long as four prompt chunks (EngineOptions::chunk, 256 tokens
+// by default).
 inline constexpr int64_t kMaxAttentionTokens = 1024;
 
 class AttentionInspector final : public AttentionService {

@@ -28,8 +28,8 @@ struct AttentionReport {
   std::vector<float> released;  // 1 - sum of the attention weights
   std::vector<float> sink;      // attention weight on the first key
   std::vector<float> alive;     // number of keys whose attention weight is above zero
-  // The last token's attention weights on all tokens, one vector for each entry of AttentionRequest::rows. The vector
-  // is empty if the selected layer has no attention.
+  // For each entry of AttentionRequest::rows: the attention weights of the last token (as the query) on all tokens. The
+  // vector is empty if the selected layer has no attention.
   std::vector<std::vector<float>> rows;
 };
 

@@ -17,7 +17,7 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kMinWidth = 64;  // minimum width of the block table in a captured step, in pages
+constexpr int64_t kMinWidth = 64;  // minimum number of columns (pages) of a captured step's block table
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
@@ -25,7 +25,8 @@ at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) 
 
 }  // namespace
 
-// Views of the sections of input_. send() writes these sections.
+// The inputs of one step, as views of parts of the device buffer input_. send() copies all of them from the host in one
+// transfer.
 struct DecodeRunner::Inputs {
   at::Tensor slots, positions, lengths, places, numbers, table;
 };
@@ -35,11 +36,14 @@ DecodeRunner::DecodeRunner(LanguageModel& model, const PagedKeys& pages, int64_t
       pages_(pages),
       page_size_(page_size),
       slots_(slots),
-      // Mixture-of-experts models are not captured, because the host reads which experts received tokens.
+      // Passes of mixture-of-experts models are not captured as CUDA graphs, because the host must read which experts
+      // received tokens before it can launch the kernels of these experts.
       recorded_(model.device(), record && model.config().mlp.kind != MlpKind::experts, "serve: steps") {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());
-  // If small-batch matrix products do not compute each row independently, all steps use the same number of rows.
+  // Each sequence is one row of a step. If the matrix products for small batches do not compute each row independently
+  // of the other rows, every step is padded to the same number of rows, so that the batch size does not change the
+  // results.
   const bool by_rows = ops::supports_skinny_gemm(at::empty({1, c.hidden_size}, numbers.dtype(model.compute_dtype())));
   constexpr int64_t kOneShape = 16;
   const int64_t most = model.device().is_cuda() ? ops::kMaxSkinnyRowsCuda : ops::kMaxSkinnyRowsCpu;
@@ -112,8 +116,8 @@ void DecodeRunner::sample(const at::Tensor& logits, const Inputs& in, const Shap
                       .last = last_,
                       .tokens = tokens_.narrow(0, 0, rows)});
   if (!shape.scored) return;
-  // The sum is computed in fp64, because the order of additions depends on the number of rows. The difference vanishes
-  // when the result is rounded to fp32.
+  // The order of the additions in logsumexp depends on the number of rows. The sum is therefore computed in fp64: the
+  // differences are so small that they vanish when the log-probabilities are rounded to fp32.
   const at::Tensor lse = at::logsumexp(logits.to(at::kDouble), {1}, /*keepdim=*/true);
   const at::Tensor chosen = tokens_.narrow(0, 0, rows).clamp_min(0).unsqueeze(1);
   logprobs_.narrow(0, 0, rows).copy_((logits.gather(1, chosen) - lse).squeeze(1));

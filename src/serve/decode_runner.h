@@ -50,7 +50,7 @@ class DecodeRunner {
     c10::Event arrived{c10::DeviceType::CPU};
     bool waits = false;
   };
-  static constexpr int64_t kMaxLikely = 20;  // maximum number of log-probabilities of most likely tokens per row
+  static constexpr int64_t kMaxLikely = 20;  // maximum number of most likely tokens reported per row
 
   // `pages` supplies the K and V pools; its other fields are ignored. `model` and `pages` must outlive this object.
   DecodeRunner(LanguageModel& model, const PagedKeys& pages, int64_t page_size, int64_t slots, bool record);
@@ -58,7 +58,8 @@ class DecodeRunner {
   // Maximum number of rows per step. Callers split larger batches into several steps.
   int64_t most_rows() const { return most_rows_; }
   // Initializes the penalty counts and logit biases of `slot` on the device. `seen` counts the tokens of the prompt and
-  // the tokens generated so far. The call is needed only for rows whose sampling parameters are `adjusted`.
+  // the tokens generated so far. The call is needed only for sequences that use penalties or logit biases
+  // (ops::SampleRow::adjusted).
   void begin_adjusted(int64_t slot, const TokenCounts& seen, const SamplingOptions& sampling);
   // Samples the first token of sequences whose prompts have been processed. hidden: (rows, hidden_size), the hidden
   // state of each sequence's last prompt token. The fields `pages` and `position` of the rows are ignored.
@@ -69,7 +70,7 @@ class DecodeRunner {
  private:
   struct Inputs;
   struct Shape {
-    int64_t rows, width;    // padded number of rows; block-table width in pages
+    int64_t rows, width;    // number of rows after padding; number of pages per row of the block table
     bool scored, adjusted;  // whether any row requests log-probabilities; whether any row has penalties or biases
     auto operator<=>(const Shape&) const = default;
   };
@@ -84,9 +85,9 @@ class DecodeRunner {
   const PagedKeys& pages_;
   const int64_t page_size_, slots_;
   int64_t least_rows_ = 1, most_rows_ = 0;
-  at::Tensor input_;          // int64 device buffer that receives the inputs copied by send()
-  at::Tensor last_;           // (slots + 1) int64: newest token of each slot; the last entry belongs to padding rows
-  at::Tensor counts_, bias_;  // (slots + 1, vocabulary); allocated on first use
+  at::Tensor input_;          // int64 device buffer; send() copies the inputs of a step into it
+  at::Tensor last_;           // (slots + 1) int64: latest token of each slot; padding rows use the last entry
+  at::Tensor counts_, bias_;  // token counts and logit biases, (slots + 1, vocabulary); allocated on first use
   at::Tensor tokens_, logprobs_, likely_ids_, likely_;  // outputs of a step
   RecordedWork<Shape> recorded_;
 };

@@ -1,5 +1,5 @@
-# Generates headers with the script that renders chat templates and with the web page at `/`, in the build directory of
-# the including folder.
+# Generates two headers in the build directory of the including folder. One contains the Python script that renders chat
+# templates, the other contains the web page that the server returns at `/`.
 include("${CMAKE_CURRENT_LIST_DIR}/../../cmake/LazyEmbed.cmake")
 set(here "${CMAKE_CURRENT_LIST_DIR}")
 lazy_embed(render_chat.h kRenderChat "${here}/openai/render_chat.py")

@@ -18,8 +18,9 @@ namespace lazy {
 
 namespace {
 
-// Requests that arrive together share one prefill pass. If the engine is idle and one pass can process several prompts,
-// the first request waits until no further request has arrived for the time kQuiet, but not longer than kLongestWait.
+// Requests that arrive at almost the same time share one prefill pass. If the engine is idle and one pass can process
+// several prompts, the engine delays the first request until no further request has arrived for the time kQuiet, but
+// not longer than kLongestWait.
 constexpr std::chrono::microseconds kQuiet{200}, kLongestWait{1000};
 
 }  // namespace
@@ -29,7 +30,7 @@ Engine::Impl::Impl(LanguageModel& model, const EngineOptions& options)
   for (int64_t slot = options.max_running; store->decode_runner() && slot-- > 0;) free_slots.push_back(slot);
   if (options.rows < 1) fail("serve", "rows: expected at least 1, found {}", options.rows);
   // Shut down the caller's OpenMP threads: together with the engine's threads they would oversubscribe the cores, and
-  // OpenMP would then put threads to sleep between two products.
+  // OpenMP would then put threads to sleep between two matrix products.
   omp_pause_resource_all(omp_pause_soft);
   thread = std::thread([this, threads = at::get_num_threads()] {
     at::set_num_threads(threads);  // the setting applies per thread

@@ -2,10 +2,10 @@
 // every step.
 //
 // The engine runs its steps on a separate thread. A step generates one token for every running request, in one forward
-// pass for all of them. It also processes the next prompt chunks in the order of arrival: one chunk if the host
-// samples, or as many chunks as fit in one packed pass (serve/prefill_runner.h). Keys and values are stored in the
-// pages of a fixed-size pool (paged KV cache). Prompts that begin with the same whole chunks share the pages of these
-// chunks (prefix caching).
+// pass for all of them. It also processes the next prompt chunks in the order of arrival: one chunk if tokens are
+// sampled on the host, or as many chunks as fit in one packed pass (serve/prefill_runner.h) if tokens are sampled on
+// the device. Keys and values are stored in the pages of a fixed-size pool (paged KV cache). Prompts that begin with
+// the same whole chunks share the pages of these chunks (prefix caching).
 //
 // Scheduling. Requests start in the order of arrival, as soon as the pages of their prompts are free. Further pages are
 // allocated as the sequences grow. If the pool is exhausted, the running request with the most remaining tokens is
@@ -13,8 +13,8 @@
 // again, prefill passes recompute its prompt and its generated tokens. If a waiting request does not fit, later
 // requests with fewer remaining tokens may start before it. A waiting request may also preempt running requests whose
 // remaining tokens exceed twice its own total length (existing plus remaining tokens). A short request therefore does
-// not wait for open-ended requests, unless these are close to their limits or max_running sequences are active. A
-// request that has been overtaken 64 times may preempt any later request.
+// not wait for requests with a very large token limit, unless these are close to their limits or max_running sequences
+// are active. If 64 later requests have started before a waiting request, it may preempt any later request.
 //
 // Determinism. The tokens of a request that is not preempted depend only on the request, not on the other requests in
 // the batch: small-batch matrix products compute each row independently of the other rows (ops/skinny_gemm.h), and
@@ -44,8 +44,8 @@ class LanguageModel;
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  // bytes for keys, values and recurrent states of all requests
   int64_t page_tokens = 16;
-  int64_t chunk = 256;         // prompt tokens per prefill chunk; prompts share whole chunks
-  int64_t rows = 16;           // number of sequences per decode pass if the host samples
+  int64_t chunk = 256;         // number of prompt tokens per prefill chunk; prompts share only whole chunks
+  int64_t rows = 16;           // number of sequences per decode pass if tokens are sampled on the host
   int64_t max_running = 256;   // maximum number of sequences that are decoded concurrently
   int64_t max_waiting = 1024;  // maximum number of waiting requests; further requests are refused
   // Maximum number of prompt and generated tokens per request; 0: the model's context length.

@@ -29,14 +29,15 @@ struct Engine::Impl {
     std::vector<int64_t> ids;                        // prompt tokens, then generated tokens
     std::vector<ScoredToken> prompt;                 // scored prompt tokens, if prompt_logprobs is set
     std::unique_ptr<KvCacheManager::Memory> memory;  // null while the request waits
-    // Tokens whose keys or states are in memory, including queued tokens.
+    // Number of tokens whose keys or states are in memory, including tokens of decode steps that are still queued.
     int64_t computed = 0;
-    // Leading tokens of `ids` that prefill computes: the prompt or, after a preemption, all tokens.
+    // Number of leading tokens of `ids` that prefill passes compute: the prompt or, after a preemption, all tokens that
+    // existed when the sequence started again.
     int64_t to_read = 0;
     int64_t prompt_read = 0;   // number of prompt tokens that were computed at least once
     bool prompt_sent = false;  // whether on_prompt was called
     int overtaken = 0;         // number of later requests that started while this one waited
-    // The members slot and sampled are used only with sampling on the device (DecodeRunner).
+    // The following two members are used only if tokens are sampled on the device (DecodeRunner).
     int64_t slot = -1;    // index of the sequence in DecodeRunner
     int64_t sampled = 0;  // number of generated tokens whose sampling was queued
     bool ended = false;
@@ -54,7 +55,7 @@ struct Engine::Impl {
     std::function<void(bool run)> work;
   };
 
-  // A device step whose sampled tokens the host has not yet read.
+  // A step that has been queued on the device and whose sampled tokens the host has not yet read.
   struct Queued {
     std::unique_ptr<DecodeRunner::SampledTokens> result;
     std::vector<std::shared_ptr<Sequence>> sequences;
@@ -74,7 +75,7 @@ struct Engine::Impl {
 
   // Main loop of the engine's thread.
   void run();
-  // Delays the first step briefly so that requests that arrive together share one prefill pass.
+  // Delays the first step briefly, so that requests that arrive at almost the same time share one prefill pass.
   void wait_for_burst(std::unique_lock<std::mutex>& lock);
   // Waits for work, moves new requests to `waiting` and ends cancelled requests. Returns false when the engine is
   // stopping and no work remains.
@@ -86,7 +87,8 @@ struct Engine::Impl {
   // Publishes the counters that metrics() returns and submit() checks.
   void publish();
 
-  // Functions that are defined in engine_scheduling.cc:
+  // The following functions are defined in engine_scheduling.cc.
+  //
   // Starts waiting requests (see "Scheduling" in engine.h).
   void admit();
   // Allocates memory for the sequence and makes it active, preempting other sequences if necessary. Returns false if
@@ -95,24 +97,29 @@ struct Engine::Impl {
   // Extends the memory of each sequence in `texts` by one token. Sequences that are preempted to free memory are
   // removed from `texts`.
   void reserve(std::vector<Sequence*>& texts);
-  // True if all tokens of the sequence have already been sampled on the device. The host may not have read them yet.
+  // True if the sequence needs no further decode step, because the sampling of all its tokens has already been queued
+  // on the device. The host may not have read these tokens yet.
   bool wants_no_step(const Sequence& s) const { return store->decode_runner() && s.sampled >= s.request.max_tokens; }
   // Frees the memory of an active sequence and returns the sequence to the queue. The host must have received all of
   // its sampled tokens. The caller removes the sequence from `active`.
   void preempt(Sequence& s);
 
-  // Functions that are defined in engine_passes.cc:
+  // The following functions are defined in engine_passes.cc.
+  //
   // Runs one pass over the next prompt chunks in the order of arrival. After the last chunk of a prompt, the first
-  // token is sampled. In one pass, either all prompts or no prompt request log-probabilities (prompt_logprobs), so that
-  // the pass of one prompt does not depend on the other prompts.
+  // token is sampled. A pass that scores prompt tokens rounds differently from other passes (see
+  // KvCacheManager::extend). A pass therefore contains either only requests with prompt_logprobs or only requests
+  // without it, so that the other requests do not change the results of a request.
   void read_prompts();
   // Samples the first token of each sequence in `begun`. `last` contains the hidden state (1, hidden_size) of each
   // prompt's last token.
   void begin_texts(const std::vector<Sequence*>& begun, const std::vector<at::Tensor>& last);
-  // Calls work(sequences, index of the first sequence) for consecutive groups that fit into one device step.
+  // Splits `all` into consecutive groups that fit into one device step. Calls work(group, index of its first sequence
+  // in `all`) for each group.
   template <typename Work>
   void for_rows(const std::vector<Sequence*>& all, const Work& work);
-  // Queues a device step for `work`(rows), which computes one token per sequence.
+  // Calls work(rows), which queues a device step that samples one token for each sequence in `some`, and appends the
+  // step to `queued`.
   template <typename Work>
   void queue(const std::vector<Sequence*>& some, const Work& work);
   // Queues a decode step for the sequences that need more tokens than are already queued.
@@ -152,14 +159,14 @@ struct Engine::Impl {
   std::deque<std::shared_ptr<Sequence>> waiting;
   std::vector<std::shared_ptr<Sequence>> active;  // sequences that have memory, in the order of arrival
   std::deque<Queued> queued;                      // steps whose tokens have not been read
-  size_t unread = 0;                              // number of steps in `queued` that earlier iterations of run() queued
+  size_t unread = 0;                              // number of steps in `queued` from earlier iterations of run()
   std::vector<int64_t> free_slots;
   EngineMetrics counts;
 
   std::mutex mutex;  // protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Sequence>> arrived;
-  int64_t taken = 0;     // copy of waiting.size() for other threads
+  int64_t taken = 0;     // waiting.size(), copied for other threads
   std::deque<Job> jobs;  // queued by run_between_steps()
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;

@@ -20,7 +20,7 @@ constexpr int64_t kHeadRows = 64;  // maximum number of prompt tokens whose logi
 class DecodeThreads {
  public:
   explicit DecodeThreads(const LanguageModel& model) : before_(at::get_num_threads()) {
-    constexpr int64_t kSmall = 8'000'000;  // parameters: 32 MB in fp32, about one core's share of the caches
+    constexpr int64_t kSmall = 8'000'000;  // number of parameters: 32 MB in fp32, about one core's share of the caches
     if (model.device().is_cpu() && count_parameters(model.config()).total <= kSmall) at::set_num_threads(1);
   }
   ~DecodeThreads() {
@@ -48,7 +48,8 @@ ops::SampleRow sample_row(const SamplingOptions& o, int64_t n) {
           .frequency_penalty = static_cast<float>(o.frequency_penalty)};
 }
 
-// Scores token `id` with the logits of its position. `likely` is the number of most likely tokens to report.
+// Returns the log-probability of token `id` from the logits at its position. `likely` is the number of most likely
+// tokens to report.
 ScoredToken score(std::span<float> logits, int64_t id, int likely) {
   const auto logit = [&](int64_t token) { return logits[static_cast<size_t>(token)]; };
   const float lse =
@@ -210,7 +211,7 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
   if (s.computed == 0) {
     s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
   }
-  // Number of positions that have a next prompt token.
+  // Number of hidden states that are followed by a prompt token, whose log-probability they determine.
   const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const at::Tensor logits =

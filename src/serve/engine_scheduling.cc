@@ -31,7 +31,7 @@ bool comes_before(const Sequence& a, const Sequence& b) {
 }  // namespace
 
 void Engine::Impl::admit() {
-  int64_t limit = std::numeric_limits<int64_t>::max();  // only requests with fewer remaining tokens may start
+  int64_t limit = std::numeric_limits<int64_t>::max();  // requests with at least this many remaining tokens wait
   std::vector<std::shared_ptr<Sequence>> started, blocked;
   const std::deque<std::shared_ptr<Sequence>> candidates = std::exchange(waiting, {});
   for (const std::shared_ptr<Sequence>& candidate : candidates) {
@@ -45,7 +45,7 @@ void Engine::Impl::admit() {
       blocked.push_back(candidate);
     }
   }
-  // `waiting` already contains the preempted sequences.
+  // start() has already inserted the preempted sequences into `waiting`; add the requests that could not start.
   for (const auto& sequence : blocked) insert_by_id(waiting, sequence);
 }
 

@@ -1,5 +1,5 @@
 // Interface between the server and a generation engine: requests go in, tokens come back. It does not depend on Torch,
-// so that the HTTP protocol can be compiled and tested without it.
+// so that the HTTP protocol can be compiled and tested without Torch.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -54,7 +54,8 @@ struct GenerationRequest {
 // Snapshot of the engine's counters for /metrics.
 struct EngineMetrics {
   int64_t running = 0, waiting = 0;
-  // shared_pages: unused pages that are retained for later prompts.
+  // shared_pages: pages that no request uses and that are retained for later prompts with the same beginning (prefix
+  // caching).
   int64_t pages = 0, free_pages = 0, shared_pages = 0;
   int64_t requests = 0;  // finished requests
   int64_t prompt_tokens = 0, reused_tokens = 0, generated_tokens = 0;

@@ -117,9 +117,10 @@ class PagedStore : public KvCacheManager {
     for (size_t begin = 0; begin < steps.size(); begin += static_cast<size_t>(rows_)) {
       const std::span<const SequenceStep> some =
           steps.subspan(begin, std::min(steps.size() - begin, static_cast<size_t>(rows_)));
-      // On a CPU with a small number of rows, the matrix products of a row do not depend on the other rows
-      // (ops/skinny_gemm.h). Otherwise, all passes must have the same number of rows: padding rows are added, which
-      // compute one token whose keys and values are written to slot 0 of page 0.
+      // Each sequence is one row of the pass. On a CPU with a small batch, the matrix products compute each row
+      // independently of the other rows (ops/skinny_gemm.h). Otherwise, padding rows are added so that all passes have
+      // the same number of rows and a result does not depend on the batch size. A padding row computes one token whose
+      // keys and values are written to slot 0 of page 0.
       const bool pads = !model_.device().is_cpu() || rows_ > ops::kMaxSkinnyRowsCpu;
       const int64_t rows = pads ? rows_ : static_cast<int64_t>(some.size());
       std::vector<const Pages*> pages(static_cast<size_t>(rows), nullptr);
@@ -162,7 +163,7 @@ class PagedStore : public KvCacheManager {
     PagePool::Chunk* last() const { return chunks_.empty() ? nullptr : chunks_.back(); }
     int64_t shared_tokens() const { return static_cast<int64_t>(shared_) * pool_.page_size(); }
     std::span<const int64_t> own_of(size_t count) const { return std::span(table_).subspan(shared_, count); }
-    // Replaces the next pages of the table by the pages of `chunk`.
+    // Replaces the first unshared pages of the table by the pages of `chunk`.
     void share(PagePool::Chunk* chunk) {
       std::copy(chunk->pages.begin(), chunk->pages.end(), table_.begin() + static_cast<std::ptrdiff_t>(shared_));
       shared_ += chunk->pages.size();
@@ -192,7 +193,8 @@ class PagedStore : public KvCacheManager {
                 at::arange(part.computed, part.computed + count, at::kLong), count)[0];
   }
 
-  // ids and positions have sequences * length elements. A null entry of `sequences` is a padding row.
+  // Runs one forward pass over `length` tokens of each sequence. ids and positions have the shape (sequences, length),
+  // flattened. A null entry of `sequences` is a padding row.
   at::Tensor pass(const std::vector<const Pages*>& sequences, const at::Tensor& ids, const at::Tensor& positions,
                   int64_t length) {
     const auto batch = static_cast<int64_t>(sequences.size());
@@ -239,8 +241,8 @@ class SeparateStore : public KvCacheManager {
         chunk_(options.chunk),
         bytes_(options.cache_bytes),
         left_(bytes_) {
-    // Measure the part of a sequence's memory that does not depend on its length: the states after as many tokens as
-    // the model remembers.
+    // Measure state_bytes_, the part of a sequence's memory that does not grow with its length. For this, the model
+    // processes enough tokens to fill its segments and its memory, and the sizes of the resulting states are added.
     const ModelConfig& c = model_.config();
     KVCache cache{.streaming = streaming_};
     const int64_t remembered = std::max(c.positions.segment_length + c.positions.memory_length, 2 * c.mixer.segment);
@@ -325,10 +327,10 @@ class SeparateStore : public KvCacheManager {
     KVCache cache;
     int64_t bytes = 0;  // number of bytes reserved for the sequence
   };
-  // A KVCache grows by doubling its capacity. During the copy, the old and the new tensors are in memory, which is at
-  // most 3 times the old size.
+  // A KVCache grows by doubling its capacity. While it copies its content, the old and the new tensors are both in
+  // memory; together they have at most 3 times the old size.
   static constexpr int64_t kGrowth = 3;
-  static constexpr int64_t kReservedTokens = 256;  // memory is reserved in multiples of this number
+  static constexpr int64_t kReservedTokens = 256;  // memory is reserved for multiples of this number
 
   int64_t bytes_of(int64_t tokens) const {
     const int64_t blocks = std::max<int64_t>(1, (tokens + kReservedTokens - 1) / kReservedTokens);
@@ -338,8 +340,9 @@ class SeparateStore : public KvCacheManager {
     KVCache& cache = static_cast<OwnMemory&>(*step.memory).cache;
     const auto& scaling = model_.config().positions.rope_scaling;
     if (!streaming_ && scaling.type == "longrope" && cache.length == scaling.original_length) {
-      // From this token on, the long RoPE factors apply to all keys, including the keys in the cache, so all keys are
-      // recomputed. Phi-3 in transformers does the same.
+      // LongRoPE has rotation factors for short and for long texts. From this token on, the factors for long texts
+      // apply to all keys, including the keys in the cache, so all keys are recomputed. Phi-3 in transformers does the
+      // same.
       steps_.forget(cache);
       cache = {};
       return model_.logits(pass(*step.memory, step.ids).slice(0, -1));

@@ -57,7 +57,7 @@ class KvCacheManager {
   struct PassSize {
     size_t parts;
     int64_t tokens;
-    int64_t ends;  // number of parts that reach the end of their ids
+    int64_t ends;  // number of parts that contain the last token of their `ids`
   };
   virtual PassSize pass_size() const = 0;
 
@@ -71,9 +71,9 @@ class KvCacheManager {
   // Returns the object that runs decode steps with sampling on the device, or null if the host samples from the logits
   // of step().
   virtual DecodeRunner* decode_runner() { return nullptr; }
-  virtual std::span<const int64_t> pages(const Memory&) const { return {}; }  // page table, for decode_runner()
+  virtual std::span<const int64_t> pages(const Memory&) const { return {}; }  // the page table of a sequence
 
-  virtual void describe(EngineMetrics& metrics) const = 0;  // sets the page counters
+  virtual void describe(EngineMetrics& metrics) const = 0;  // sets the counters of pages in `metrics`
 };
 
 // Maximum number of prompt and generated tokens per request according to the options and the model's context length.

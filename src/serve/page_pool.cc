@@ -64,8 +64,8 @@ void PagePool::leave(Chunk* chunk) {
   unused_ += static_cast<int64_t>(chunk->pages.size());
 }
 
-// If unused pages exist, so does a victim: every user of a chunk also uses all preceding chunks, so the last chunk of
-// an unused chain has neither users nor followers.
+// If pages without users exist, a chunk can always be evicted: every request that uses a chunk also uses all preceding
+// chunks, so the last chunk of an unused chain has neither users nor following chunks.
 void PagePool::evict() {
   auto oldest = chunks_.end();
   for (auto at = chunks_.begin(); at != chunks_.end(); ++at) {

@@ -1,8 +1,8 @@
 // Page ownership and prefix sharing for the KV-cache pool. This class manages page numbers only and does not depend on
 // tensors.
 //
-// Prompts share whole chunks of `chunk` tokens. A chunk is identified by its tokens and by the preceding chunk. When a
-// chunk has no users left, its pages are retained until their memory is needed. The least recently used chunk is
+// Prompts share whole chunks of `chunk` tokens. A chunk is identified by its tokens and by the preceding chunk. When no
+// request uses a chunk any more, its pages are retained until their memory is needed. The least recently used chunk is
 // evicted first.
 #pragma once
 #include <cstdint>
@@ -28,18 +28,19 @@ class PagePool {
   // Page 0 is reserved as the write target for padding tokens. `chunk` must be a multiple of page_size.
   PagePool(int64_t pages, int64_t page_size, int64_t chunk);
 
-  // Allocates `count` pages and evicts unused chunks if necessary. Returns nullopt if fewer than `count` pages are free
-  // or unused.
+  // Allocates `count` pages and evicts unused chunks if necessary. Returns nullopt if the number of free pages plus
+  // unused() is less than `count`.
   std::optional<std::vector<int64_t>> take(int64_t count);
   void give_back(std::span<const int64_t> pages);
 
-  // Returns the chunk with tokens `ids` that follows the chunk `before`, and adds one user to it. Returns null if the
-  // pool does not have this chunk.
+  // Returns the chunk with tokens `ids` that follows the chunk `before`, and increments Chunk::users, because the
+  // calling request now uses the chunk. Returns null if the pool does not have this chunk.
   Chunk* find(Chunk* before, std::span<const int64_t> ids);
-  // Registers `pages`, which the caller has allocated and filled, as a shared chunk with one user. Returns null if the
-  // pool already has an equal chunk; the caller then remains the owner of the pages.
+  // Registers `pages`, which the caller has allocated and filled, as a chunk that later requests can share. The caller
+  // is its first user. Returns null if the pool already has an equal chunk; the caller then remains the owner of the
+  // pages.
   Chunk* keep(Chunk* before, std::span<const int64_t> ids, std::span<const int64_t> pages);
-  void leave(Chunk* chunk);  // removes one user
+  void leave(Chunk* chunk);  // decrements Chunk::users: a request no longer uses the chunk
 
   int64_t page_size() const { return page_size_; }
   int64_t chunk() const { return chunk_; }
@@ -49,7 +50,7 @@ class PagePool {
 
  private:
   uint64_t hash(const Chunk* before, std::span<const int64_t> ids) const;
-  void evict();  // evicts the least recently used chunk without users and followers
+  void evict();  // evicts the least recently used chunk without users and following chunks
   int64_t page_size_, chunk_, pages_, unused_ = 0;
   uint64_t now_ = 0;
   std::vector<int64_t> free_;

@@ -17,14 +17,14 @@ namespace {
 
 constexpr int64_t kPassTokens = 4096;  // number of tokens per pass on a GPU, enough to use the GPU fully
 constexpr int64_t kKeyTile = 128;      // maximum number of keys per tile of a GPU attention kernel
-constexpr int64_t kMinSequences = 32;  // minimum number of sequences in a captured pass
+constexpr int64_t kMinSequences = 32;  // a captured pass is padded to at least this number of sequences
 constexpr size_t kMaxRecorded = 64;    // maximum number of captured shapes
 
 }  // namespace
 
 struct PrefillRunner::Layout {
   std::vector<int64_t> ids, positions, slots, sources;
-  std::vector<int64_t> rows;  // tokens whose hidden states are returned; empty: all tokens
+  std::vector<int64_t> rows;  // indices of the tokens whose hidden states are returned; empty: all
   std::vector<int32_t> ends_q{0}, ends_k{0};
   int64_t longest = 1;
 
@@ -47,15 +47,16 @@ PrefillRunner::PrefillRunner(LanguageModel& model, const PagedKeys& pages, int64
       page_size_(page_size),
       chunk_(chunk),
       most_tokens_(std::max(kPassTokens, chunk)),
-      // Mixture-of-experts models are not captured, because the host reads which experts received tokens.
+      // Passes of mixture-of-experts models are not captured as CUDA graphs, because the host must read which experts
+      // received tokens before it can launch the kernels of these experts.
       records_(record && model.device().is_cuda() && model.config().mlp.kind != MlpKind::experts),
       recorder_(ops::make_recorder(model.device())) {}
 
 // Concatenates the chunks of each prompt into one sequence, and all sequences into one batch. Concatenation does not
-// change an attention row bitwise, because chunks begin at multiples of 16 rows, the number of rows of a warp's matrix
-// product. On a GPU, a sequence of zero keys without queries follows the keys of each prompt and fills the last tile.
-// Without it, the tile could contain values of another request after the prompt's last key. The attention kernel
-// multiplies these values by zero, and the product would be NaN if they were NaN.
+// change the attention output of a token bitwise: a warp computes matrix products of 16 rows (tokens), and each chunk
+// begins at a multiple of 16 rows. On a GPU, zero keys are inserted after the keys of each prompt, up to the end of the
+// last tile of keys. Without them, the tile could also contain values of another request. The attention kernel
+// multiplies these values by zero, but the product would be NaN if a value were NaN.
 PrefillRunner::Layout PrefillRunner::lay_out(std::span<const PromptPart> parts, bool last_tokens_only) const {
   Layout out;
   for (size_t n = 0, next = 0; n < parts.size(); n = next) {
@@ -78,13 +79,14 @@ PrefillRunner::Layout PrefillRunner::lay_out(std::span<const PromptPart> parts, 
     if (const int64_t rest = -end & (kKeyTile - 1); rest > 0 && model_.device().is_cuda()) out.add_zeros(rest);
     out.longest = std::max(out.longest, end);
   }
-  // The number of rows is constant, so that the matrix products of a row do not depend on the remaining rows.
+  // The number of rows is padded to a constant, so that the matrix products compute a row with the same rounding in
+  // every pass.
   if (last_tokens_only) out.rows.resize(static_cast<size_t>(kMaxLogitRows), 0);
   return out;
 }
 
-// Pads the layout to a fixed shape for a GPU. First adds padding tokens in sequences of at most one chunk, then zero
-// keys, then empty sequences.
+// Pads the layout to one of a few shapes, for which CUDA graphs are captured. First adds padding tokens in sequences of
+// at most one chunk, then zero keys, then empty sequences.
 PrefillRunner::Shape PrefillRunner::pad(Layout& layout) const {
   for (auto at = static_cast<int64_t>(layout.ids.size()); at < most_tokens_; at += chunk_) {
     const int64_t count = std::min(chunk_, most_tokens_ - at);

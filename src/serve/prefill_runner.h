@@ -39,9 +39,9 @@ class PrefillRunner {
   // Maximum number of tokens per pass. On a GPU every pass is padded to this number.
   int64_t most_tokens() const { return most_tokens_; }
   // Returns the concatenated hidden states (tokens, hidden_size) of the parts, which are valid until the next pass.
-  // With last_tokens_only, the result has one hidden state for each sequence that its parts complete, which is the
-  // hidden state of the sequence's last token. This is supported for at most 256 sequences. For all other tokens, the
-  // computation then ends after the attention of the last layer.
+  // With last_tokens_only, the result contains only the hidden states of the last tokens of those sequences whose last
+  // chunk is in `parts` (at most 256 sequences). For all other tokens, the computation then ends after the attention of
+  // the last layer.
   at::Tensor run(std::span<const PromptPart> parts, bool last_tokens_only);
   static constexpr int64_t kMaxLogitRows = 256;
 
@@ -69,7 +69,7 @@ class PrefillRunner {
   const PagedKeys& pages_;
   const int64_t page_size_, chunk_, most_tokens_;
   bool records_;       // false: every pass launches its kernels individually
-  at::Tensor hidden_;  // output of captured passes
+  at::Tensor hidden_;  // output buffer of captured passes
   std::unique_ptr<ops::Recorder> recorder_;
   std::map<Shape, Recorded> recorded_;
 };

@@ -24,7 +24,7 @@ class TokenQueue : public Receiver {
     bool stop_token = false;
   };
   // Waits for the next token and returns it. Returns nullopt after the last token or when `time` has elapsed; ended()
-  // tells which of the two has happened.
+  // distinguishes these two cases.
   std::optional<Item> next(std::chrono::milliseconds time = std::chrono::hours(24));
   // True if all tokens have been taken and the request has ended.
   bool ended() const;

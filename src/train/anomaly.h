@@ -25,10 +25,11 @@ struct AnomalyOptions {
   static AnomalyOptions from_config(Config& config);
 };
 
-// Counters and running windows. They are part of the state in a checkpoint.
+// Counters of skipped steps and roll backs, and the values that the running medians cover. A checkpoint contains this
+// state.
 struct AnomalyState {
   int64_t skipped = 0, skipped_in_a_row = 0, rolled_back = 0;
-  // Values of the last normal steps, oldest first. Both are empty without spike detection.
+  // Losses and gradient norms of the last normal steps, oldest first. Both lists are empty without spike detection.
   std::vector<double> losses, norms;
 };
 nlohmann::ordered_json to_json(const AnomalyState& state);
@@ -37,12 +38,13 @@ AnomalyState anomaly_state_from_json(const nlohmann::ordered_json& json);  // Th
 struct AnomalyDecision {
   AnomalyAction action = AnomalyAction::none;
   std::string problem;  // description of the problem, for example "the loss is nan"
-  // If a limit was reached, so that a skip or roll back was replaced by a stop: the name of the limit. Otherwise "".
+  // If a limit (max_skips or max_roll_backs) was reached and `action` is therefore `stop`: a description of the limit.
+  // Otherwise "".
   std::string limit;
 };
 
-// Decides what to do about a step before its weights are updated, and updates `state`. A normal step is appended to the
-// windows; a skip or roll back increments its counter.
+// Decides what to do about a step before its weights are updated, and updates `state`. The values of a normal step are
+// appended to `losses` and `norms`; a skip or roll back increments its counter.
 AnomalyDecision check_anomaly(const AnomalyOptions& options, AnomalyState& state, double loss, double gradient_norm);
 
 }  // namespace lazy::train

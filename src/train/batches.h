@@ -16,7 +16,7 @@ struct Batch {
   Batch to(at::Device device) const;  // The copy from pinned memory is asynchronous.
 };
 
-// Reads the `batch_size` sequences at positions first, first + stride, ... of the stream.
+// Reads `batch_size` sequences, at the positions first, first + stride, ... of the data stream.
 Batch read_batch(const Sequences& sequences, int64_t first, int64_t batch_size, int64_t length, int64_t stride = 1,
                  bool pinned = false);
 

@@ -22,7 +22,7 @@ struct TrainState {
   int64_t step = 0;       // number of training steps taken
   int64_t sequences = 0;  // number of training sequences consumed, which is the position in the data stream
   int64_t tokens = 0;
-  double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets
+  double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets tau
   double seconds = 0;               // training time since the run first started, without pauses
   AnomalyState anomalies;           // counters of on_nan and on_spike
   nlohmann::ordered_json settings;  // return value of run_settings()
@@ -62,7 +62,7 @@ class CheckpointStore {
   // exist and all of them are damaged.
   std::optional<Checkpoint> newest_valid();
 
-  // Removes temporary folders that a terminated process left.
+  // Removes temporary folders that a terminated process did not remove.
   void remove_unfinished();
 
  private:
@@ -82,8 +82,8 @@ class CheckpointWriter {
   // Waits for a write that is in progress and ignores its error.
   ~CheckpointWriter() = default;
 
-  // Runs `write`, which completes the checkpoint of `step`. The caller must call wait() before it modifies data that
-  // the previous write reads.
+  // Runs `write`, which writes the checkpoint of `step`, in a background thread if `background` is true and before
+  // start() returns otherwise. The caller must call wait() before it modifies data that the previous write reads.
   void start(int64_t step, bool background, std::function<void()> write);
   // Waits for a write that is in progress and returns the waiting time in seconds. Rethrows exceptions of the write.
   double wait();
@@ -100,7 +100,7 @@ class CheckpointWriter {
   void finish();
   int64_t started_ = 0, saved_ = 0;
   std::optional<double> write_seconds_;
-  // Duration of the write in seconds. The destructor of the future waits for the write.
+  // The current write; its result is the duration in seconds. The destructor of the future waits for the write.
   std::future<double> in_flight_;
 };
 

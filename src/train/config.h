@@ -27,8 +27,8 @@ struct AdamWOptions {
 
 struct TrainConfig {
   ModelConfig model;
-  bool vocab_size_from_corpus = true;      // [model] vocab_size is absent or 0
-  bool special_ids_from_tokenizer = true;  // [model] has neither bos_token_id nor eos_token_id
+  bool vocab_size_from_corpus = true;      // true if [model] vocab_size is absent or 0
+  bool special_ids_from_tokenizer = true;  // true if [model] has neither bos_token_id nor eos_token_id
   // [model] from: folder of the pretrained model to continue from; empty: start from random weights
   std::filesystem::path from;
   OffsetSchedule offset_schedule;  // [model] offset_schedule
@@ -54,25 +54,25 @@ struct TrainConfig {
   std::string global_batch_where;           // file and line of global_batch_tokens, for error messages
   int64_t ranks = 1;                        // set by set_ranks()
   std::string data_parallel = "replicate";  // or "zero2", "full_shard" (distributed/sharding.h)
-  double communication_timeout = 600;       // timeout in seconds
-  double max_norm = 1.0;                    // 0: no clipping
+  double communication_timeout = 600;       // timeout of communication between ranks, in seconds
+  double max_norm = 1.0;                    // maximum L2 norm of all gradients; 0: no clipping
   uint64_t seed = 42;
-  std::string dtype = "auto";   // resolved: "fp32" or "bf16"
+  std::string dtype = "auto";   // load() replaces "auto" by "fp32" or "bf16"
   bool fp8 = false;             // whether training.precision is "fp8"
   bool dtype_auto = true;       // whether training.dtype is "auto" or absent
-  std::string device = "auto";  // resolved: "cpu" or "cuda"
+  std::string device = "auto";  // load() replaces "auto" by "cpu" or "cuda"
   bool deterministic = false;   // results are bitwise equal between runs, also on a GPU
-  // what the backward pass recomputes: "none", "mlp", "attention" or "full"
+  // Activations that the backward pass recomputes: "none", "mlp", "attention" or "full".
   std::string activation_checkpointing = "none";
 
   AnomalyOptions anomalies;  // the keys on_nan, on_spike and their limits
 
   // [validation]
-  int64_t validation_every = 250;  // interval in steps; 0: never
+  int64_t validation_every = 250;  // interval of validations in steps; 0: never
   int64_t validation_batches = 16;
 
   // [checkpoint]
-  int64_t checkpoint_every = 500;     // interval in steps; 0: only at the end
+  int64_t checkpoint_every = 500;     // interval of checkpoints in steps; 0: only at the end
   int64_t keep_last = 2;              // number of checkpoints to keep; 0: all
   int64_t keep_every = 0;             // checkpoints at multiples of this step are never removed; 0: disabled
   bool checkpoint_async = true;       // write in the background
@@ -82,8 +82,8 @@ struct TrainConfig {
   // [metrics]
   int64_t log_every = 10;
   bool tensorboard = true;
-  int64_t attention_every = 0;       // interval in steps; 0: never
-  double peak_tflops = 0;            // peak of one device, used for MFU; 0: unknown
+  int64_t attention_every = 0;       // interval of attention statistics in steps; 0: never
+  double peak_tflops = 0;            // peak TFLOP/s of one device, to compute MFU; 0: unknown
   std::vector<int64_t> trace_steps;  // steps for which a Chrome trace is written
 
   // The complete configuration after defaults and overrides have been applied, as TOML with absolute paths.

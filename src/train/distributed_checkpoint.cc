@@ -72,7 +72,8 @@ void save_sharded(CheckpointStore& store, const TrainState& state, int rank, int
     error = std::current_exception();
     why = e.what();
   }
-  // The remaining ranks may still wait for the creation of the folder or for its rename.
+  // The other ranks may still wait in the barrier until the folder is created or renamed, so rank 0 must call the
+  // barrier too.
   if (!folder_made || all_written) barrier(why);
   if (error) std::rethrow_exception(error);
 }

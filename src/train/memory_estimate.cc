@@ -22,7 +22,7 @@ using distributed::Sharding;
 
 namespace {
 
-// maximum sequence length of the measurement: the interval at which mixers save their state
+// Maximum sequence length of the measurement in tokens. It equals the interval at which mixers save their state.
 constexpr int64_t kTokens = 256;
 constexpr int64_t kVocabulary = 32;
 
@@ -91,7 +91,8 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 
-// Sizes in elements. `tokens` is the number of tokens in a micro-batch.
+// Sizes of the model and of one micro-batch, in elements. `tokens` is the number of tokens in a micro-batch, `queries`
+// and `keys` are the widths of these projections, `inner` is the width of the MLP.
 struct ModelSizes {
   explicit ModelSizes(const MemoryQuery& q)
       : layers(q.model.num_layers),
@@ -120,9 +121,10 @@ struct ModelSizes {
 // Size of one rank's shard of `bytes`, rounded up.
 int64_t share(int64_t bytes, int64_t ranks) { return (bytes + ranks - 1) / ranks; }
 
-// Bytes that attention saves in one layer for the backward pass: rotated q and k, v, the output, alive_sum
-// (lazy/attention.h), the gates and the gated output. A CPU also saves the joint QKV projection, because v is a view of
-// it. With fp8, the quantized inputs of both matrix products are also saved.
+// Bytes that attention saves in one layer for the backward pass: q and k after RoPE, v, the output, the sum of the
+// values with nonzero weight (alive_sum in lazy/attention.h), the gates and the gated output. A CPU also saves the
+// joint QKV projection, because v is a view of it. With fp8, the quantized inputs of both matrix products are also
+// saved.
 int64_t attention_bytes(const ModelSizes& s) {
   const int64_t projection = s.gpu ? s.keys : s.queries + 2 * s.keys, outputs = s.alive_sum ? 2 : 1;
   return s.tokens * ((projection + (s.queries + s.keys) + outputs * s.queries + s.gated) * s.element +
@@ -136,12 +138,14 @@ int64_t mlp_bytes(const ModelSizes& s) {
   return s.tokens * (s.gpu ? 2 : 3) * s.inner * s.element;
 }
 int64_t stream_bytes(const ModelSizes& s) { return s.tokens * s.width * s.element; }
-// Bytes that a norm saves: the residual sum. A CPU also saves the normalized result, unless fp8 replaces it.
+// Bytes that a norm saves for the backward pass: its input, which is the sum of residual and branch. A CPU also saves
+// the normalized result, unless fp8 replaces it.
 int64_t norm_bytes(const ModelSizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
 // Number of saved layer inputs. Each layer has two inputs, the branch and the residual, except that the first layer has
-// no residual. Without an MLP, the residual of the second layer is the input of the first layer.
+// no residual. Without an MLP, the residual of the second layer is the input of the first layer and is not counted
+// again.
 int64_t streams(const ModelSizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
-// The loss function also saves the normalized hidden states.
+// Bytes that the final norm and the loss save: the input of the norm and the normalized hidden states.
 int64_t final_norm_bytes(const ModelSizes& s) { return 2 * stream_bytes(s); }
 
 int64_t bytes(double a_token, const ModelSizes& s) { return std::llround(a_token * static_cast<double>(s.tokens)); }
@@ -223,7 +227,7 @@ std::vector<MemoryPart> activation_parts(const MemoryQuery& q) {
     parts.push_back({"inputs of the layers", streams(s) * stream_bytes(s)});
     parts.push_back({"final norm", final_norm_bytes(s)});
   } else if (q.checkpointing == Checkpointing::attention) {
-    // Only the branch is counted here: the residual is saved by the norm of the MLP.
+    // Of the two inputs of a layer, only the branch is counted here, because the norm of the MLP saves the residual.
     parts.push_back({"inputs of attention", (s.norms > 1 ? s.layers : streams(s)) * stream_bytes(s)});
     parts.push_back({"norms and residuals", (s.norms - 1) * s.layers * norm_bytes(s) + final_norm_bytes(s)});
     parts.push_back({"MLP", s.layers * mlp_bytes(s)});
@@ -243,11 +247,11 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
   // The gradient of the output head accumulates in fp32.
   const int64_t logits =
-      // fp32 log-probability and one byte "correct" per token
+      // The last term is an fp32 log-probability per token and one byte for "the label is the most likely token".
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);
-  // attention: gradients of q, k and v (in fp32 while dQ accumulates) and of the output. mlp: gradients of gate, of up
-  // and of their product, which a GPU recomputes. With fp8, each gradient of a matrix product has two additional
-  // quantized copies, by rows and transposed.
+  // `attention` counts the gradients of q, k, v and the output, where the gradient of q is accumulated in fp32. `mlp`
+  // counts the gradients of gate, of up and of their product, which a GPU recomputes. With fp8, each gradient of a
+  // matrix product has two additional quantized copies, by rows and transposed.
   const OtherMixer other(q);
   const int64_t attention =
       s.attending == 0

@@ -16,7 +16,7 @@ struct MemoryQuery {
   int64_t ranks = 1;
   bool bf16 = true;
   bool fp8 = false;  // fp8 matrix products in the layers (training.precision); requires bf16
-  bool gpu = true;   // a GPU saves less for the backward pass because it recomputes norms and SwiGLU
+  bool gpu = true;   // a GPU saves less than a CPU for the backward pass: it recomputes norms and SwiGLU
   distributed::Sharding sharding = distributed::Sharding::replicate;
   Checkpointing checkpointing = Checkpointing::none;
 };
@@ -26,11 +26,12 @@ struct MemoryPart {
   int64_t bytes = 0;
 };
 
-// Memory that is allocated at the start of the backward pass, in order of allocation: training state, then saved
-// activations. The rounding of the allocator and the CUDA context are not included.
+// Memory that is in use when the backward pass starts, in order of allocation. state_parts() returns the training state
+// (weights, gradients and moments), activation_parts() the activations that the forward pass has saved. The rounding of
+// the allocator and the CUDA context are not included.
 std::vector<MemoryPart> state_parts(const MemoryQuery& query);
 std::vector<MemoryPart> activation_parts(const MemoryQuery& query);
-// Short-lived buffers. Only the largest of them contributes to the peak.
+// Returns the sizes of short-lived buffers. Only the largest buffer contributes to the peak.
 std::vector<MemoryPart> transient_parts(const MemoryQuery& query);
 // Sum of the training state, the activations and the largest transient part.
 int64_t peak_bytes(const MemoryQuery& query);
@@ -39,11 +40,12 @@ int64_t peak_bytes(const MemoryQuery& query);
 // compute dtype.
 int64_t product_weights(const ModelConfig& model);
 
-// Memory that a layer with a mixer other than attention saves for the backward pass. It is not derived for each mixer
-// but measured: one layer runs on a short sequence on the CPU, and its allocations are counted.
+// Memory that a layer with a mixer other than attention saves for the backward pass. The amount is not derived for each
+// mixer but measured: models with one and with two layers run on a short sequence on the CPU, and their allocations are
+// counted.
 struct MixerMemory {
   double per_token = 0;  // Bytes per token and layer that the forward pass saves, including norms, residuals and MLP.
-  double per_layer = 0;  // Bytes per layer that do not depend on the number of tokens: concatenated weights.
+  double per_layer = 0;  // Bytes per layer that do not depend on the number of tokens, namely concatenated weights.
   double transient_per_token = 0;  // Bytes per token that the backward pass of the layer allocates and frees.
 };
 

@@ -1,7 +1,8 @@
 // AdamW (Loshchilov, Hutter 2019) for all parameters of a model, with one fused call for each parameter group:
 //   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= lr wd w;
 //   w -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
-// Weights, moments and gradients are fp32.
+// Here w is a weight, g its gradient, m and v its moments, t the number of the step from 1 on, b1 and b2 the betas, and
+// wd the weight decay. Weights, moments and gradients are fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 

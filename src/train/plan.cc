@@ -96,7 +96,8 @@ Json traffic(const MemoryQuery& query) {
   const double full = (4 * n + gather) * pass * static_cast<double>(query.accumulation);
   Json out = Json::object();
   for (const Sharding sharding : kShardings) {
-    // gradient reductions, then reductions or gathered weights
+    // An all-reduce of the gradients (replicate) sends 2 * sum bytes. So do a reduce-scatter of the gradients and an
+    // all-gather of the weights together (zero2).
     out[name(sharding)] = sharding == Sharding::full_shard ? full : 2 * sum;
   }
   return out;

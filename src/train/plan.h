@@ -16,8 +16,9 @@ struct PlanOptions {
   SpeedSource speed;
 };
 
-// Returns the memory in each sharding mode, with the first part that does not fit and a change that would fit; the
-// speed, hours and communication volume; the number of tokens of the corpora; and the size of the checkpoints.
+// Returns a JSON object. For each sharding mode it contains the memory, the first part that does not fit, and a change
+// of the configuration that would fit. It also contains the speed, the hours, the communication volume, the number of
+// tokens of the corpora, and the size of the checkpoints.
 nlohmann::ordered_json make_plan(const TrainConfig& config, const PlanOptions& options);
 std::string plan_text(const nlohmann::ordered_json& plan);
 

@@ -24,7 +24,7 @@ constexpr double kRateFromPretrained = 3e-4;
 constexpr int64_t kStepsWanted = 2000;
 constexpr int64_t kMaxStepTokens = 1 << 19;
 constexpr int64_t kMinStepTokens = 1 << 10,
-                  kMinGpuStepTokens = 1 << 14;  // smaller steps are dominated by fixed costs
+                  kMinGpuStepTokens = 1 << 14;  // in smaller steps, fixed costs dominate the duration
 constexpr int64_t kMinSteps = 200;
 constexpr int64_t kValidations = 10;
 constexpr double kValidationShare = 0.05;  // time of validation relative to the time of the training steps
@@ -34,7 +34,7 @@ constexpr double kForwardShare = 1.0 / 3;  // time of a forward pass relative to
 constexpr double kMeasureShare = 1.0 / 60, kMinMeasure = 0.5, kMaxMeasure = 20;
 // Assumed speedup of model shapes that have not been measured, relative to the FLOP/s of the last measured shape.
 constexpr double kHoped = 2;
-constexpr double kFirstFlops = 5e9;  // initial guess in FLOP/s for the first measurement: one slow core
+constexpr double kFirstFlops = 5e9;  // assumed FLOP/s before the first measurement: one slow CPU core
 
 int64_t power_of_two(double value) {  // nearest power of two by ratio
   return int64_t{1} << std::max<int64_t>(0, std::llround(std::log2(std::max(1.0, value))));
@@ -67,8 +67,8 @@ bool lay_out(RunSize& size, const SizingRequest& r, double tokens_per_second) {
   const double in_time = usable_seconds(r) * tokens_per_second;
   size.limited_by_text = in_time > most_tokens(r);
   const double tokens = std::min(in_time, most_tokens(r));
-  // Long contexts are only useful after a model has learned short contexts, and the cost of attention grows
-  // quadratically.
+  // The sequence length grows only with the cube root of the number of training tokens, because long contexts are only
+  // useful after a model has learned short contexts, and the cost of attention grows quadratically.
   const int64_t longest = std::min(r.validation_tokens / kMinSequences, r.train_tokens / kMinSequences);
   size.seq_len = r.model ? std::min(r.model->max_length, kMaxSequenceFromModel)
                          : std::clamp(power_of_two(2 * std::cbrt(tokens)), kShortest, kLongest);

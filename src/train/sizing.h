@@ -12,7 +12,7 @@
 namespace lazy::train {
 
 struct SizingRequest {
-  int64_t train_tokens = 0, validation_tokens = 0;  // of the corpus
+  int64_t train_tokens = 0, validation_tokens = 0;  // number of tokens in each split of the corpus
   int64_t vocab_size = 0;
   std::string kind = "lazy";  // or "transformer"
   double seconds = 0;         // time limit of `lazy train`
@@ -34,7 +34,7 @@ struct RunSize {
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
   double lr = 0;
   int64_t validation_every = 0, validation_batches = 0;
-  double tokens_per_second = 0;  // measured
+  double tokens_per_second = 0;  // measured training speed
   double seconds = 0;            // expected duration, including startup, validation and a reserve
   double passes = 0;             // number of passes over the training tokens
   int64_t memory = 0;            // expected memory in bytes
@@ -58,13 +58,15 @@ RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
 inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from an existing model
 inline constexpr int64_t kMinSequences = 8;             // minimum number of sequences in each split
-inline constexpr double kMaxPasses = 4;  // further passes over a text help less and less (arXiv:2305.16264)
-// share of the time limit for training steps; the rest is startup, validation and checkpoints
+inline constexpr double kMaxPasses = 4;  // maximum number of passes over the training text (arXiv:2305.16264)
+// Fraction of the time limit that training steps may use. Startup, validation and checkpoints use the rest.
 inline constexpr double kStepsShare = 0.9;
 
-// Vocabulary size of a tokenizer to train on `text_bytes` bytes of text. 0: the text is too short; use byte tokens.
+// Returns the vocabulary size for a tokenizer that is trained on `text_bytes` bytes of text. 0: the text is too short
+// to train a tokenizer; use byte tokens.
 int64_t tokenizer_pieces(int64_t text_bytes);
-// Length in bytes at which documents are split so that enough of them exist for a validation split. 0: do not split.
+// Returns the length in bytes at which documents are split, so that enough documents exist for a validation split. 0:
+// do not split.
 int64_t cut_documents_at(int64_t text_bytes, int64_t documents);
 
 }  // namespace lazy::train

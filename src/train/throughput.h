@@ -20,8 +20,8 @@ double flops_per_token(const ModelConfig& config, int64_t sequence_length);
 struct SpeedSource {
   // JSON output of `lazy bench train --json`: an object or a list of objects
   std::optional<std::filesystem::path> measured;
-  std::optional<double> mfu;  // assumed utilization, 0 to 1
-  double peak_tflops = 0;     // peak of one GPU
+  std::optional<double> mfu;  // assumed model FLOP/s utilization, between 0 and 1
+  double peak_tflops = 0;     // peak throughput of one GPU in TFLOP/s
   double scaling = 1;         // scaling efficiency: (tokens/s of N GPUs) / (N x tokens/s of one GPU)
 };
 

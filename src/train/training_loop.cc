@@ -125,7 +125,8 @@ void Trainer::keep_to_time(double seconds) {
 }
 
 TrainResult Trainer::run() {
-  if (config_.minutes > 0 && state_.step > 0) {  // if not even one more step fits, the resumed run has ended
+  // A resumed run has ended if the remaining time is too short for one more step.
+  if (config_.minutes > 0 && state_.step > 0) {
     const double spent = communicator_.sum({seconds()})[0] / static_cast<double>(communicator_.size());
     if (seconds_for_steps() - spent < spent / static_cast<double>(state_.step)) config_.steps = state_.step;
   }
@@ -202,7 +203,7 @@ TrainResult Trainer::run() {
   return finish();
 }
 
-// With --resume, the message does not say how to continue: the user, or `lazy uptrain`, has resumed the run before.
+// With --resume, the message does not say how to continue: the user, or `lazy uptrain`, has already resumed the run.
 std::string Trainer::stopped_message(int signal) const {
   const std::string what =
       fmt::format("train: stopped by {} after step {} of {}", stop_signal_name(signal), state_.step, config_.steps);

@@ -1,5 +1,5 @@
-// The training loop of one rank. training_loop.cc contains set-up, loop and log; training_step.cc one optimizer step
-// and its anomaly handling; training_checkpoint.cc saving and resuming.
+// The training loop of one rank. training_loop.cc contains the set-up, the loop and the log, training_step.cc an
+// optimizer step and its anomaly handling, and training_checkpoint.cc the saving and loading of checkpoints.
 #pragma once
 #include <memory>
 #include <optional>
@@ -32,12 +32,12 @@ class Trainer {
 
  private:
   struct StepResult {
-    double loss = 0, gradient_norm = 0, learning_rate = 0;  // loss: mean over the step, in nats per token
+    double loss = 0, gradient_norm = 0, learning_rate = 0;  // loss: mean loss of the step in nats per token
     double max_loss = 0;                                    // maximum of the mean losses of the ranks
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
     bool skipped = false;  // the step made no weight update (training.on_nan, training.on_spike)
   };
-  // Sums over the steps since the last logged step.
+  // Sums over the steps after the last logged step.
   struct LogInterval {
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
     int64_t steps = 0;
@@ -49,9 +49,9 @@ class Trainer {
   void validate();
   void write_log(const StepResult& result, LogInterval& interval, const Scalars& attention);
   TrainResult finish();
-  std::string stopped_message(int signal) const;  // the message of a run that a signal stopped
+  std::string stopped_message(int signal) const;  // returns the message for a run that a signal has stopped
   std::string progress_text(const StepResult& result) const;
-  // 5 % of the time is reserved for finishing the run
+  // Returns the time for training steps in seconds. 5 % of training.minutes is reserved for the end of the run.
   double seconds_for_steps() const { return 0.95 * 60 * config_.minutes; }
   double seconds() const { return state_.seconds + seconds_since(begin_); }
   bool due(int64_t every) const { return every > 0 && (state_.step % every == 0 || state_.step == config_.steps); }
@@ -112,7 +112,7 @@ class Trainer {
   TrainState state_;  // state_.seconds is the training time before this process started
   Clock::time_point begin_ = Clock::now();
   double checkpoint_seconds_ = 0;          // time for which saving has blocked training since the last logged line
-  std::optional<double> validation_loss_;  // nats per token, at validation_step_
+  std::optional<double> validation_loss_;  // last validation loss in nats per token, measured at validation_step_
   int64_t validation_step_ = -1;
   int64_t saved_step_ = 0;  // step of the last checkpoint that was started; equal on all ranks
   int agreed_signal_ = 0;

@@ -51,7 +51,7 @@ bool Trainer::step(Batches& batches, StepResult& result) {
     case AnomalyAction::roll_back:
       roll_back(sequences);
       trace.reset();
-      return step(batches, result);  // recursion; limited by training.max_roll_backs
+      return step(batches, result);  // repeats the step; training.max_roll_backs limits the depth of this recursion
     case AnomalyAction::skip:
       result.skipped = true;
       break;
@@ -84,7 +84,7 @@ void Trainer::reduce(StepResult& result) {
                            signal == SIGTERM ? 1.0 : 0.0,
                            signal == SIGUSR1 ? 1.0 : 0.0,
                            agreed_seconds_};
-  const size_t losses = mine.size();  // then follows one entry per rank with the mean loss of the rank
+  const size_t losses = mine.size();  // index of the first of size() entries: the mean loss of each rank
   mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
   mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
   const std::vector<double> sums = communicator_.sum(mine);

@@ -61,10 +61,11 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
   a.alibi_slopes = pointer(inputs.alibi_slopes);
 }
 
-// Whether a score of the row is near the score at which weights become zero (within liveness_band), in float64.
+// Returns whether a score of the row is so near the score at which a weight becomes zero that rounding could decide
+// whether the weight is zero. "Near" means within liveness_band. Computed in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
-  if (keys.count() < 2) return false;  // a single key always has p = 1
+  if (keys.count() < 2) return false;  // a single key always has probability 1
   Forward<double> a;
   a.q = inputs.q.view();
   a.k = inputs.k.view();

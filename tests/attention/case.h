@@ -19,21 +19,22 @@ struct Shape {
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double tau = -1;
-  double score_scale = 1;  // factor of q
+  double score_scale = 1;  // factor of the random values of q: larger values give larger scores
   double softcap = 0;
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // cumulative lengths; empty if sequences are not packed
-  // Elastic only: whether the second reference imitates backward_sums.cuh. It then computes the sums for a row's
-  // gradient from out and alive_sum (lazy/attention.h), with both tensors and the weights in out rounded to the dtype,
-  // and it sums the gradient of the distance bias from rounded ds.
+  // Elastic only. If true, the second reference imitates the rounding in backward_sums.cuh. It computes the sums for
+  // the gradient of a row of scores from out and from alive_sum (the sum of the rows of V with nonzero weight, see
+  // lazy/attention.h). Both tensors, and the weights in out, are rounded to the dtype. The gradient of the distance
+  // bias is summed from score gradients that are rounded to the dtype.
   bool rounded_sums = false;
   std::string text() const;
 };
 
 struct Inputs {
   Tensor q, k, v, d_out;
-  std::vector<double> distance_bias, tau, sink, alibi_slopes;  // values are exact in fp32
+  std::vector<double> distance_bias, tau, sink, alibi_slopes;  // all values can be represented exactly in fp32
 };
 
 struct Results {
@@ -43,26 +44,27 @@ struct Results {
 };
 
 Problem make_problem(const Shape& shape);
-// Returns the score at which a weight of the row becomes zero, in float64; nullopt if the normalizer has no such score.
+// Returns the score at which a weight of the row becomes zero, in float64; nullopt if no score gives a zero weight, as
+// with softmax.
 std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<double>& scores,
                                       const reference::RowParameters& parameters);
 // Returns random inputs. Query rows are drawn again until no score is within `liveness_band` of the score at which a
 // weight becomes zero. Every correct fp32 computation then has the same zero weights as the float64 reference.
 Inputs make_inputs(const Shape& shape, uint64_t seed);
-// Half of the width of the band around the score at which a weight becomes zero, in units of the score: a few rounding
-// errors of a score of size `largest_score` and of the log-sum-exp.
+// Returns how near a score may be to the score at which a weight becomes zero: a few rounding errors of a score of size
+// `largest_score` and of the log-sum-exp.
 double liveness_band(double largest_score);
 
 Results run_reference(const Shape& shape, const Inputs& inputs);
 // Runs the plain computation with `orders` random orders of the sums. The seeds start at `seed`.
 std::vector<Results> run_plain(const Shape& shape, const Inputs& inputs, uint64_t seed, int orders, bool gradients);
-Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // on the device that device.h selects
+Results run_fast(const Shape& shape, const Inputs& inputs, int threads = 0);  // runs on the device of device.h
 
-// The tolerance of the tests: the error of a kernel may be at most twice the error of the plain computation, plus one
-// rounding. Both errors are relative to the float64 reference. fp32 sums have no specified order, so a single result of
-// the plain computation may be exact by chance. Therefore the plain computation runs with several orders, and its
-// largest error is used. Errors are relative to the size of the values of their case and are pooled over all cases with
-// the same score scale. The numbers of nonzero weights must be equal to the reference.
+// The tolerance of the tests. The error of a kernel, relative to the float64 reference, may be at most twice the error
+// of the plain computation, plus one rounding. fp32 sums have no specified order, so a single result of the plain
+// computation may be exact by chance. Therefore the plain computation runs with several orders, and its largest error
+// is used. Errors are divided by the size of the values of their case and are pooled over all cases with the same score
+// scale. The numbers of nonzero weights must equal the numbers of the reference.
 class TwoReferences {
  public:
   // tensor_cores: tensor cores truncate the sum of a score once per 16 products, whereas the plain computation rounds.

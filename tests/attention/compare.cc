@@ -10,7 +10,8 @@ namespace {
 
 using Values = std::vector<double>;
 
-// Errors relative to the reference's largest absolute value and to its root mean square.
+// Two errors of a tensor, both relative to the reference. largest: largest absolute difference divided by the
+// reference's largest absolute value. mean_square: mean squared difference divided by the reference's mean square.
 struct Errors {
   double largest = 0, mean_square = 0;
 };
@@ -21,7 +22,7 @@ Errors errors(const Values& reference, const Values& x) {
   for (size_t n = 0; n < x.size(); ++n) {
     if (reference[n] == x[n]) continue;  // skips exact results, including equal infinities
     const double d = std::abs(reference[n] - x[n]);
-    if (!(d <= difference)) difference = d;  // this condition is also true for NaN
+    if (!(d <= difference)) difference = d;  // written with `!` so that a NaN is recorded too
     differences += d * d / static_cast<double>(x.size());
   }
   for (double r : reference) {
@@ -46,8 +47,8 @@ Values part_of(const Values& stats, size_t n, size_t parts = 3) {
 
 void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   const Results reference = run_reference(s, in);
-  // If only a small number of rows has weights between zero and one, the error of a single order may be small by
-  // chance, so more orders are used.
+  // The plain computation in one random order of the sums may have a small error by chance, if only a small number of
+  // rows have weights between zero and one. The error is then measured over more orders.
   const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64
                      : s.q_length <= 111                               ? (s.score_scale > 1 ? 16 : 4)
                                                                        : 4;
@@ -85,8 +86,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
   one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
   one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
-  // Sparsemax and entmax compute weights as the difference of scores and threshold. The rounding error is as
-  // large as for a number near one, even for small weights.
+  // Sparsemax and entmax compute a weight from a score minus a threshold. The rounding error of this difference is as
+  // large as for a number near one, even if the weight is small.
   const bool threshold = traits(s.normalizer).family == NormalizerFamily::threshold;
   one("weight on the first key", DType::f32, [&](const Results& r) {
     Values weight = part_of(r.stats, 0);
@@ -94,7 +95,7 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     return weight;
   });
   one("mass", DType::f32, [](const Results& r) {
-    Values mass = part_of(r.stats, 1);  // stats contains 1 - mass; the mass has the rounding error of a number near one
+    Values mass = part_of(r.stats, 1);  // stats has 1 - (sum of weights), with the rounding error of numbers near one
     for (double& x : mass) x = 1 - x;
     return mass;
   });

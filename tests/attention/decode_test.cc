@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kPage = 16;
 
-// A KV cache as in a server.
+// A KV cache as a server stores it: contiguous per sequence, or paged with a block table.
 struct Cache {
   Tensor k, v;  // first two axes: (batch, capacity), or (pages, kPage) if paged
   std::vector<int64_t> lengths, table, counts;
@@ -103,7 +103,7 @@ size_t bytes_of(const Shape& s, const Tensor& x) {
   return x.data.size() * (s.layout == Layout::strided_dims ? 2 : 1) * (s.dtype == DType::f32 ? 4 : 2);
 }
 
-// kernel: only used on the GPU.
+// kernel: used only on the GPU.
 Results run_decode(const Shape& s, const Inputs& in, const Cache& c, int threads = 0,
                    CudaKernel kernel = CudaKernel::automatic, bool statistics = true) {
   Problem p = make_problem(s);
@@ -261,7 +261,8 @@ TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
   }
 }
 
-// If keys were evicted from a cache, the caller passes the number of keys that its rows would have seen.
+// If keys were evicted from a cache, the caller passes visible_counts: the number of keys that each sequence would see
+// without the eviction.
 TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
   Shape s = long_shape();
   s.k_length = 40;
@@ -276,14 +277,14 @@ TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {
     EXPECT_NEAR(fast.stats[part + n], definition.stats[part + n], 40 * unit_roundoff(DType::f32));
     if (n < rows) {
       EXPECT_EQ(definition.stats[part + n], without.stats[part + n]);
-    }  // same result, because visible_counts equals the number of keys in the cache
+    }  // visible_counts is 40 here, the number of keys in the cache, so it changes nothing
     if (n >= 2 * rows) {
       EXPECT_LT(definition.stats[part + n], without.stats[part + n]);
-    }  // tau / 5000 is a smaller offset, so less mass is released
+    }  // the offset tau / 5000 is smaller than tau / 40, so 1 - (sum of weights) is smaller too
   }
 }
 
-// The case has more query rows than one tile of a kernel.
+// The case has more query rows than a kernel processes in one tile.
 TEST(Decode, ManyQueriesAndHeads_MatchReference) {
   for (DType dtype : {DType::f32, DType::bf16}) {
     Shape s = long_shape();
@@ -315,7 +316,8 @@ Shape many_keys(int64_t batch, int64_t keys, int64_t heads, int64_t kv_heads, in
   return s;
 }
 
-// The case has so many keys that one warp of a GPU processes a few hundred of them and its ring buffers wrap around.
+// The case has so many keys that each warp on a GPU processes a few hundred of them. The warp then reuses the stages of
+// its ring buffers.
 TEST(Decode, ManyKeysPerWarp_MatchReference) {
   if (!on_cuda()) GTEST_SKIP() << "this test checks how the GPU kernel divides the work";
   const Shape s = many_keys(8, 4096, 64, 16, 8);
@@ -325,8 +327,8 @@ TEST(Decode, ManyKeysPerWarp_MatchReference) {
   comparison.check();
 }
 
-// The case has so many short sequences that one GPU block processes all keys of a tile (by_tile in decode.cu), unless
-// statistics are requested.
+// The case has so many short sequences that one GPU block processes all keys of a tile of query rows (by_tile in
+// decode.cu). If statistics are requested, the kernel does not use by_tile; the results must be equal.
 TEST(Decode, ManyShortSequences_MatchReference) {
   if (!on_cuda()) GTEST_SKIP() << "this test checks how the GPU kernel divides the work";
   TwoReferences comparison;

@@ -1,4 +1,5 @@
-// Tests of the kernels against the reference over the product of shapes, with one test per (type, normalizer).
+// Tests of the kernels against the reference for combinations of shapes and options. There is one test per type and
+// normalizer.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,8 +16,8 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
   return std::string(name(std::get<0>(info.param))) + "_" + name(std::get<1>(info.param));
 }
 
-// For short rows, all combinations are tested. For longer rows, every stride-th combination is tested; the stride has
-// no common factor with the numbers of choices, so that all pairs of choices still occur.
+// For short rows, all combinations are tested. For longer rows, every stride-th combination is tested. The stride has
+// no common factor with the number of values of any option, so that all pairs of values of two options still occur.
 std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
   const bool elastic = normalizer == Normalizer::elastic;
@@ -61,7 +62,8 @@ std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   const size_t stride = length <= 111   ? (elastic ? 97 : 29)
                         : length <= 513 ? (elastic ? 487 : 131)
                                         : (elastic ? 1151 : 311);
-  // Each type and normalizer starts at a different combination, so that together they cover more of the product.
+  // The tests of different types and normalizers start at different combinations, so that together they cover more of
+  // them.
   const size_t first =
       static_cast<size_t>(length) + 7 * static_cast<size_t>(dtype) + 13 * static_cast<size_t>(normalizer);
   std::vector<Shape> chosen;

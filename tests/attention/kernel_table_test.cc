@@ -1,5 +1,5 @@
-// Tests of kernel_table.h and normalizers.h: the entries of the tables, and no other combinations, are supported, for
-// any GPU. The tests need no GPU.
+// Tests of kernel_table.h and normalizers.h: on every GPU, exactly the combinations listed in the tables are supported.
+// The tests need no GPU.
 #include "lazy/kernel_table.h"
 
 #include <gmock/gmock.h>
@@ -92,8 +92,8 @@ TEST(KernelTable, EveryEntry_IsSupportedOnItsArchitectures) {
   }
 }
 
-// Regression test: a head size that was in a list of supported sizes but had no instantiation used the kernel for
-// another size.
+// Regression test: a head size was listed as supported but had no kernel instantiation, and the kernel of another head
+// size was used instead.
 TEST(KernelTable, UnlistedHeadSizes_AreRejected) {
   for (const CudaKernel kernel : {CudaKernel::portable, CudaKernel::hopper}) {
     for (const NormalizerTraits& t : kNormalizers) {

@@ -1,7 +1,7 @@
-// The second reference: the same computation as the float64 reference, in fp32 with simple loops. Only outputs are
-// rounded to the dtype; scores, softmax, offset and the decision which weights are zero stay in fp32. The code is
-// independent of the reference and of the kernels. The order of every sum is random, because fp32 sums have no
-// specified order and the result of a single order may be exact by chance.
+// The second reference: an fp32 version, with simple loops, of the computation of the float64 reference. Only outputs
+// are rounded to the dtype; scores, softmax, offset and the decision which weights are zero stay in fp32. The code is
+// independent of the float64 reference and of the kernels. The order of every sum is random: fp32 sums have no
+// specified order, and the result of a single order may be exact by chance.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -14,10 +14,10 @@ namespace lazy::kernels::test {
 namespace {
 
 struct PlainRow {
-  float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // statistics of the scores
+  float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // largest score and entropy of the row
   std::vector<float> weight, d_score;
-  std::vector<float> slope;  // derivative of the scores with respect to scale q . k
-  std::vector<float> p, g;   // elastic: probabilities, and gradients of the nonzero weights
+  std::vector<float> slope;  // derivative of the capped score with respect to scale * (q . k); 1 without a softcap
+  std::vector<float> p, g;   // elastic only: softmax probabilities; gradients of the weights, zero for zero weights
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
   int64_t alive = 0;
 };
@@ -76,8 +76,8 @@ void sigmoid_row(const std::vector<float>& s, const std::vector<float>& dw, Plai
   row.alive = static_cast<int64_t>(s.size());
 }
 
-// Computes the threshold in fp64 from the fp32 scores, and everything else in fp32. The kernels' search for the
-// threshold has no specific rounding to imitate.
+// Computes the threshold in fp64 from the fp32 scores, and everything else in fp32. The kernels may search for the
+// threshold in any way, so this function cannot imitate the rounding of their search.
 void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool entmax, PlainRow& row) {
   std::vector<double> scores(s.begin(), s.end());
   const double largest = *std::max_element(scores.begin(), scores.end());
@@ -90,7 +90,8 @@ void sparse_row(const std::vector<float>& s, const std::vector<float>& dw, bool 
       sum += entmax ? z * z : z;
     }
     (sum > 1 ? lo : hi) = middle;
-    // Remove scores whose weights are zero for every threshold that is still possible, that is, from `lo` on.
+    // Remove the scores whose weights are zero for every threshold that is still possible, that is, for every threshold
+    // of at least `lo`.
     if (sum > 1) std::erase_if(scores, [&](double x) { return x <= lo; });
   }
   const float theta = static_cast<float>(lo);
@@ -130,7 +131,7 @@ void softpick_row(const std::vector<float>& s, const std::vector<float>& dw, Pla
   }
 }
 
-// The values of a tensor in the order (batch, tokens, heads, dim).
+// The values of a tensor, stored in the order (batch, tokens, heads, dim).
 struct Rows {
   int64_t tokens, heads, dim;
   std::vector<float> data;
@@ -139,8 +140,8 @@ struct Rows {
   float* row(int64_t b, int64_t t, int64_t h) { return data.data() + ((b * tokens + t) * heads + h) * dim; }
 };
 
-// The same values in the order (batch, heads, dim, tokens), so that a product with many keys is a loop over contiguous
-// memory.
+// The values of a tensor, stored in the order (batch, heads, dim, tokens), so that a product with many keys is a loop
+// over contiguous memory.
 struct Columns {
   int64_t tokens, heads, dim;
   std::vector<float> data;
@@ -176,7 +177,7 @@ struct Plain {
   bool gradients;
   Results& r;
   std::mt19937_64 random;
-  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // fp32 sums
+  Rows out{r.out}, d_q{r.d_q}, d_k{r.d_k}, d_v{r.d_v};  // sums are computed in fp32
   std::vector<int64_t> order(int64_t begin, int64_t end) {
     std::vector<int64_t> n(end - begin);
     std::iota(n.begin(), n.end(), begin);
@@ -185,7 +186,7 @@ struct Plain {
   }
   std::vector<int64_t> head_dims = order(0, shape.head_dim), value_dims = order(0, shape.value_dim);
 
-  // Returns the dot products of a query row with every key that the row sees.
+  // Returns the dot products of a query row with all keys that are visible to the row.
   std::vector<float> dots(const float* row, const Columns& columns, const std::vector<int64_t>& dims, const Sequence& s,
                           int64_t kv, const KeyRange& keys) {
     std::vector<float> sums(keys.count(), 0.0f);
@@ -254,8 +255,9 @@ struct Plain {
     add(s, h, i, kv, key_order, row, per);
   }
 
-  // Computes center = d_out . out - offset * e with e = d_out . alive_sum, where alive_sum is the sum of the rows of V
-  // with nonzero weight. If a row sees only one key, its gradient is zero for every score.
+  // Computes the score gradients of the row from rounded sums, as the kernel does. For d_score = p (g - center), center
+  // is d_out . out - offset * e, where e = d_out . alive_sum and alive_sum is the sum of the rows of V with nonzero
+  // weight. A row that sees only one key has zero score gradients.
   void use_rounded_sums(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys,
                         PlainRow& row, float per) {
     const float* gradient = x.d_out.row(s.batch, s.q_begin + i, h);

@@ -1,5 +1,6 @@
-// Properties of the kernels in addition to the numerical tolerance: results do not depend on the number of threads,
-// rows that see no key give no NaN, ties and first rows give exact zeros, and statistics are consistent.
+// Tests properties of the kernels in addition to the numerical tolerance. Results must not depend on the number of
+// threads. Rows that see no key must not give NaN. Ties and first rows must give exact zeros where the definition does.
+// Statistics must be consistent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +92,7 @@ TEST(Properties, Softcap_OfInfiniteProductsHasZeroGradient) {
   }
 }
 
-// A NaN in a key reaches every row that sees the key, and no other row. Its weight is not treated as zero.
+// A NaN in a key must reach every row that sees the key, and no other row. A NaN weight must not be treated as zero.
 TEST(Properties, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (Normalizer normalizer : kAllNormalizers) {
     Shape s = elastic_shape(70, 70);
@@ -140,7 +141,8 @@ TEST(Properties, RowsWithoutVisibleKeys_AreZeroForEveryNormalizer) {
   }
 }
 
-// scale: size of the terms whose sum is a value. rounding: relative rounding error of a weight.
+// scale: lower bound of the magnitude to which the tolerance is relative. rounding: tolerance relative to this
+// magnitude.
 void expect_close(const char* what, const std::vector<double>& reference, const std::vector<double>& found,
                   double rounding, double scale = 1) {
   double largest = scale;
@@ -174,7 +176,7 @@ TEST(Properties, Ties_MatchReference) {
       expect_close("stats", reference.stats, found.stats, rounding);
       for (int64_t h = 0; h < s.heads; ++h) {
         for (int64_t row = 0; row < s.q_length; ++row) {
-          const double score = 8 * key;  // q . k = 64 key, divided by sqrt(64)
+          const double score = 8 * key;  // q . k = 64 * key is divided by sqrt(64)
           ASSERT_NEAR(found.score_stats[h * s.q_length + row], score, 1e-6 * std::abs(score));
           ASSERT_NEAR(found.score_stats[(s.heads + h) * s.q_length + row], std::log(row + 1), 1e-5);
         }
@@ -223,8 +225,8 @@ TEST(Properties, ElasticFirstRow_IsExactlyZero) {
   }
 }
 
-// All scores are equal and tau = -1, so every weight is at the threshold. A weight can then only be a rounding error,
-// and the output is close to zero.
+// All scores are equal and tau = -1, so every weight is exactly at the threshold of zero. A weight that is not zero can
+// then only be a rounding error, and the output is close to zero.
 TEST(Properties, Ties_OfElasticGiveZeroOutput) {
   Shape s = elastic_shape(130, 130);
   s.bias_window = 0;
@@ -237,8 +239,8 @@ TEST(Properties, Ties_OfElasticGiveZeroOutput) {
   for (double x : r.out.data) ASSERT_NEAR(x, 0, 130 * 4 * 0x1p-24);
 }
 
-// With tau >= 0, the weights of all visible keys count as nonzero, even though most probabilities underflow at this
-// scale, and the weights of all masked keys are zero.
+// With tau >= 0, the weight of every visible key counts as nonzero, even if its softmax probability underflows to zero,
+// as most do at this scale of the scores. The weights of all masked keys are zero.
 TEST(Properties, NonnegativeTau_KeepsEveryVisibleKeyAlive) {
   for (double tau : {0.0, 0.5}) {
     Shape s = elastic_shape(130, 130);
@@ -261,7 +263,7 @@ TEST(Properties, PackedDocuments_MatchSeparateProblems) {
   TwoReferences comparison;
   comparison.add(packed, in);
   comparison.check();
-  // The last document, computed as a separate problem, has bitwise the same results.
+  // The last document must be bitwise equal to the same document computed as a separate problem.
   Shape alone = elastic_shape(89, 94);
   Inputs part = in;
   auto slice = [](const Tensor& from, int64_t begin) {

@@ -28,8 +28,8 @@ void expect_gradient(const char* what, const Shape& shape, std::vector<double>& 
     x[n] = keep - step;
     const double down = loss(shape, whole);
     x[n] = keep;
-    // The tolerance covers the rounding error of the difference, about 1e-16 / step relative to the sum, and the third
-    // derivative.
+    // The tolerance covers the two errors of a central difference: the rounding error, which is about 1e-16 / step
+    // relative to the sum, and the truncation error, which is proportional to the third derivative.
     EXPECT_NEAR((up - down) / (2 * step), gradient[n], 1e-7 * (1 + largest)) << what << "[" << n << "]";
   }
 }
@@ -90,7 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Normalizers, Reference, testing::ValuesIn(kAllNormalize
                          [](const auto& info) { return std::string(name(info.param)); });
 
 TEST(ReferenceValues, Elastic_MatchesHandComputedValues) {
-  // A row with two keys whose scores are 0 and ln 3 has p = 1/4 and 3/4. With tau / c = -1/2 the weights are 0 and 1/4.
+  // The scores of the two keys are 0 and ln 3, so the softmax probabilities are 1/4 and 3/4. The offset tau divided by
+  // the two visible keys is -1/2, which gives the weights 0 and 1/4.
   Shape s;
   s.dtype = DType::f64;
   s.normalizer = Normalizer::elastic;
@@ -110,7 +111,7 @@ TEST(ReferenceValues, Elastic_MatchesHandComputedValues) {
   EXPECT_NEAR(r.out.data[0], 2, 1e-15);
   EXPECT_NEAR(r.lse[0], std::log(4.0), 1e-15);
   EXPECT_NEAR(r.stats[0], 0, 0);         // weight on the first key
-  EXPECT_NEAR(r.stats[1], 0.75, 1e-15);  // 1 - sum of weights
+  EXPECT_NEAR(r.stats[1], 0.75, 1e-15);  // 1 - (sum of the weights)
   EXPECT_EQ(r.stats[2], 1);              // number of nonzero weights
   EXPECT_EQ(r.score_stats[0], std::log(3.0));
   EXPECT_NEAR(r.score_stats[1], std::log(4.0) - 0.75 * std::log(3.0), 1e-15);

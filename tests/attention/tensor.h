@@ -25,7 +25,7 @@ inline double round_to(DType type, double x) {
   return x;
 }
 
-// Maximum relative error of one rounding.
+// Maximum relative error of rounding one number to the type.
 inline double unit_roundoff(DType type) {
   switch (type) {
     case DType::f64:
@@ -62,7 +62,8 @@ inline Tensor random_tensor(int64_t b, int64_t t, int64_t h, int64_t d, DType ty
   return tensor;
 }
 
-// Memory order: (b, t, h, d), (b, h, t, d), and (b, t, h, 2 d) with every second element unused.
+// Order of the axes in memory: (batch, tokens, heads, dim); (batch, heads, tokens, dim); and (batch, tokens, heads, 2
+// dim) with every second element unused.
 enum class Layout { tokens_first, heads_first, strided_dims };
 
 // Memory that is passed to a kernel, in the given type and layout. All elements are initialized to NaN.

@@ -17,7 +17,7 @@ const std::string kConfigs = LAZY_SOURCE_DIR "/configs";
 
 class ConfigFiles : public testing::Test {
  protected:
-  // The '+' in the folder's name is not a separator.
+  // The '+' in this folder's name must not be read as the separator of configuration files.
   fs::path folder_ = fs::path(testing::TempDir()) / ("config+files_" + std::to_string(::getpid()));
   void SetUp() override {
     file("model.toml",

@@ -32,7 +32,7 @@ TEST_F(ConfigTest, LaterFilesAndOverrides_ReplaceEarlierValues) {
   EXPECT_EQ(model.numbers("rates", {}), (std::vector<double>{1, 2.5}));
   EXPECT_EQ(config.section("training").integer("steps", 0), 20);
   EXPECT_NO_THROW(config.check_all_used());
-  // The printed configuration loads to the same values.
+  // The printed configuration, when it is parsed again, must have the same values.
   Config again = Config::parse(config.to_toml());
   EXPECT_EQ(again.to_toml(), config.to_toml());
 }
@@ -114,7 +114,7 @@ TEST_F(ConfigTest, MalformedFile_ErrorIsOneLine) {
   const std::string message = error_of([&] { Config::load(broken); });
   EXPECT_THAT(message, Names({"broken.toml:1"}));
   EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-  // toml++ quotes the line break in its message
+  // The message of toml++ contains a line break, which must not appear in the error.
   const std::string quoted = error_of([&] { Config::parse("[a]\nx = t\ny = 1\n"); });
   EXPECT_THAT(quoted, Names({"configuration:2"}));
   EXPECT_EQ(quoted.find('\n'), std::string::npos) << quoted;
@@ -132,7 +132,8 @@ y = '''
 Η' ''''
 )";
   EXPECT_EQ(error_of([&] { Config::parse(anything); }), "");
-  // toml++ does not treat a quote inside an invalid value as the start of a string.
+  // In an invalid value, toml++ does not treat a quote as the start of a string. The letters below are therefore
+  // outside of strings.
   for (const char* broken_value :
        {"\u00E9 = 1", "x = \u00E9", "x = 1 \u0160", "[\u00E9]", "x = [1, \uFB10]", "x = -\"В\"", "x = 1\"В\"",
         "x = =\"В\"", "x = [.\"В\"]", "x = \"a\"-\"В\"", "x = -[\"В\"]", "x = [-'В']"}) {
@@ -142,7 +143,7 @@ y = '''
   }
   EXPECT_EQ(error_of([&] { Config::parse("[a]\nx=[\"В\",'В',\n\"В\"]\n'y'=\"В\"#В\n\"z\" =\"\"\"В\"\"\"\n"); }), "");
   EXPECT_THAT(error_of([&] { Config::parse("[a]\nx=[{y=\"В\",\"В\"=1}]\n"); }),
-              Names({"configuration:2", "a.x"}));  // valid TOML, but the value is a table
+              Names({"configuration:2", "a.x"}));  // valid TOML, but a.x is a list of tables, which is not supported
   const auto good = file("good.toml", "[a]\nx = 1\n");
   EXPECT_THAT(error_of([&] { Config::load(good, {"nonsense"}); }), Names({"--set", "nonsense"}));
   EXPECT_THAT(error_of([&] { Config::load(good, {"a.x=\xFF"}); }), Names({"--set", "a.x=\uFFFD", "UTF-8"}));

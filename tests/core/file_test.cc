@@ -53,7 +53,7 @@ TEST(OutputFolder, Publish_IsAtomicAndReplacesOnlyOnRequest) {
     return out;
   };
   {
-    OutputFolder unfinished(folder / "a"), other(folder / "a");  // folders of the same process do not share a name
+    OutputFolder unfinished(folder / "a"), other(folder / "a");  // the temporary names must differ
     EXPECT_NE(unfinished.path(), other.path());
     write_file_atomic(unfinished.path() / "x", "1");
     write_file_atomic(other.path() / "x", "2");

@@ -31,7 +31,7 @@ TEST(HubName, ExistingFolder_HasNoHint) {
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder);
   EXPECT_EQ(hub_download_hint("existing"), "");
-  EXPECT_EQ(hub_download_hint("existing/model"), "");  // a path below a folder
+  EXPECT_EQ(hub_download_hint("existing/model"), "");  // a path below the existing folder, so no hint is needed
   EXPECT_NE(hub_download_hint("missing/model"), "");
   std::filesystem::current_path(before);
   std::filesystem::remove_all(folder);

@@ -61,8 +61,8 @@ TEST_F(PythonInterpreterChoice, InterpreterOfBuildMustBeAnExecutableFile) {
     EXPECT_EQ(find_python_interpreter(path).path, "python3") << path;
 }
 
-// A folder that was never installed is not reported. An interpreter that exists and cannot be started is, because its
-// packages are missing then.
+// A path that does not exist was never installed and is not reported. A path that exists but cannot be started is
+// reported, because the packages installed for this interpreter are then missing.
 TEST_F(PythonInterpreterChoice, RejectedInterpreterOfBuildIsNamed) {
   const EnvironmentVariable empty("LAZY_PYTHON", "");
   const fs::path text = file("text", fs::perms::owner_read | fs::perms::owner_write);
@@ -87,7 +87,7 @@ struct Ended {
   std::string errors;
 };
 
-// Runs a script whose standard output is a pipe. `read`: whether the pipe has a reader.
+// Runs a script whose standard output is a pipe. read: whether this process keeps the reading end of the pipe open.
 Ended run_script(const std::string& script, bool read) {
   int ends[2];
   const int errors = ::memfd_create("errors", MFD_CLOEXEC);
@@ -124,7 +124,8 @@ TEST(PythonChild, WithReader_PrintsTraceback) {
   EXPECT_THAT(ended.errors, ::testing::HasSubstr("ValueError: a fault of the script"));
 }
 
-// Ctrl-C in a terminal and `timeout` signal the whole process group of the program.
+// Ctrl-C in a terminal and the command `timeout` send a signal to all processes in the program's process group. A
+// Python child process must not receive it.
 TEST(PythonChild, IsNotInterruptedWithTheProgram) {
   const std::string script =
       "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nos._exit(7 if os.getpgrp() == os.getpid() else 8)\n";
@@ -133,7 +134,7 @@ TEST(PythonChild, IsNotInterruptedWithTheProgram) {
   EXPECT_EQ(ended.errors, "");
 }
 
-// Answers the first line at once and each later line after half a second.
+// Python script that answers the first line immediately and every later line after half a second.
 const char* const kSlowScript = R"(import sys, time
 for n, line in enumerate(sys.stdin.buffer):
     time.sleep(0.5 if n else 0)
@@ -141,7 +142,7 @@ for n, line in enumerate(sys.stdin.buffer):
     sys.stdout.buffer.flush()
 )";
 
-// Raises SIGINT in this process after a short time.
+// Sends SIGINT to this process after a short time, from a separate thread.
 std::thread interrupt_soon() {
   return std::thread([] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -149,7 +150,7 @@ std::thread interrupt_soon() {
   });
 }
 
-// The signal flag of a process is never reset, so every case runs in a child process.
+// A process never resets its signal flag, so each case runs in a child process.
 TEST(PythonService, StopSignal_EndsTheStartAndWorkThatIsGivenUp) {
   for (const char* script : {"import sys\nsys.stdin.buffer.read()\n", kSlowScript}) {
     EXPECT_EXIT(

@@ -9,7 +9,7 @@
 
 namespace lazy {
 
-using Items = ReadAhead<std::unique_ptr<int>>;  // the items can be moved but not copied
+using Items = ReadAhead<std::unique_ptr<int>>;  // items of a type that can be moved but not copied
 
 void count(const Items::HandOver& hand_over, int end, std::atomic<int>& made) {
   for (int n = 0; n < end; ++n) {

@@ -11,7 +11,7 @@
 namespace lazy {
 namespace {
 
-// The signal flag of a process is never reset, so every case runs in a child process.
+// A process never resets its signal flag, so each case runs in a child process.
 TEST(StopEndsProcess, Signal_EndsTheProcessWithMessageAndExitCode) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     EXPECT_EXIT(

@@ -53,7 +53,8 @@ TEST(Text, ErrorMessage_EscapesControlCharacters) {
 }
 
 TEST(Random, SplitMix64_MatchesReferenceAndShufflesUniformly) {
-  // First outputs of SplitMix64 for seed 1234567, from the published reference implementation.
+  // The first outputs of SplitMix64 for the seed 1234567. They were computed with the published reference
+  // implementation.
   Random random(1234567);
   EXPECT_EQ(random.next(), 6457827717110365317ull);
   EXPECT_EQ(random.next(), 3203168211198807973ull);
@@ -70,7 +71,7 @@ TEST(Random, SplitMix64_MatchesReferenceAndShufflesUniformly) {
 using Rows = std::vector<std::vector<std::string>>;
 
 const Rows kRows = {
-    {"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // arrow and umlaut: three and two bytes
+    {"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // arrow: three bytes, one column; ü: two bytes
 
 TEST(MarkdownTable, RightAlignedColumns_ArePadded) {
   EXPECT_EQ(markdown_table(kRows, "lrl"),

@@ -1,4 +1,5 @@
-// Creates a small byte-level BPE for tests: 256 bytes, then the words below, which are built one letter at a time.
+// Creates a small byte-level BPE tokenizer for tests. Its tokens are the 256 bytes, and the words below together with
+// all of their prefixes.
 #pragma once
 #include <nlohmann/json.hpp>
 #include <string>
@@ -10,7 +11,7 @@ namespace lazy::testing_support {
 
 struct SmallBpe {
   nlohmann::ordered_json vocab;
-  std::vector<std::string> merges;  // "left right"
+  std::vector<std::string> merges;  // each entry is "left right"
 };
 
 inline SmallBpe small_bpe() {

@@ -36,7 +36,7 @@ TEST(Bpe, AddedTokens_AreMatchedInText) {
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   const auto last = static_cast<int32_t>(tokenizer->vocab_size() - 1);
   EXPECT_EQ(tokenizer->encode("<|endoftext|>"), std::vector<int32_t>{last - 1});
-  // <|pad|> includes the adjacent white space
+  // <|pad|> also consumes the adjacent white space
   EXPECT_EQ(tokenizer->encode("a <|pad|> \n b"), (std::vector<int32_t>{'a', last, 'b'}));
   EXPECT_EQ(tokenizer->bos_id(), last - 1);
   EXPECT_EQ(tokenizer->eos_id(), last - 1);
@@ -47,7 +47,7 @@ TEST(Bpe, AddedTokens_AreMatchedInText) {
 TEST(Bpe, IgnoreMerges_UsesWholeWords) {
   const Folder folder;
   auto json = small_tokenizer_json();
-  json["model"]["vocab"]["zzz"] = json["model"]["vocab"].size() + 2;  // no merge produces this token
+  json["model"]["vocab"]["zzz"] = json["model"]["vocab"].size() + 2;  // no merge rule produces this token
   EXPECT_EQ(write_and_load(folder, json)->encode("zzz").size(), 3u);
   json["model"]["ignore_merges"] = true;
   EXPECT_EQ(write_and_load(folder, json)->encode("zzz").size(), 1u);
@@ -65,7 +65,8 @@ TEST(Bpe, Decode_RestoresAnyTextIncludingInvalidUtf8) {
   }
 }
 
-// This takes well under one second. With quadratic time it would exceed the time limit of the test.
+// With near-linear time, this takes well under one second. With quadratic time, it would exceed the time limit of the
+// test.
 TEST(Bpe, RepeatedLetter_EncodesInNearLinearTime) {
   const Folder folder;
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
@@ -97,8 +98,9 @@ TEST(BpeData, Gpt2_MatchesReferenceIds) {
   EXPECT_EQ(tokenizer->bos_id(), 50256);
 }
 
-// Each case breaks one field. The message must contain the file, the field and the value. Without Python, files that
-// are valid but not supported natively are also errors.
+// Each case makes one field of the file invalid or unsupported. The message must contain the file, the field and the
+// value. Files that are valid but that the native tokenizer does not support are errors here, because no Python is
+// available to process them.
 TEST(BpeFiles, MalformedOrNotNativeTokenizerJson_ErrorNamesField) {
   const EnvironmentVariable no_python("LAZY_PYTHON", "/nowhere/python");
   using Json = nlohmann::ordered_json;
@@ -252,7 +254,7 @@ TEST(BpeFiles, MalformedTokenizerConfig_ErrorNamesField) {
 TEST(Regex, HostilePatterns_AreRejectedOrTimeOut) {
   EXPECT_THAT(error_of([] { Regex("\\C", "test"); }), Names({"test", "\"\\C\""}));
   const Regex regex("(a+)+$", "test");
-  const std::string text = std::string(60, 'a') + "b";  // 2^60 ways to fail
+  const std::string text = std::string(60, 'a') + "b";  // there are 2^60 ways in which the pattern fails to match
   Regex::Scanner scanner(regex, text);
   size_t begin, end;
   EXPECT_THAT(error_of<RunError>([&] { scanner.next(&begin, &end); }), Names({"tokenizer", "limit"}));
@@ -271,7 +273,7 @@ TEST(Regex, WhiteSpaceClass_FollowsUnicode) {
               testing::ElementsAre("a", "\xC2\xA0\xE3\x80\x80", "b"));
   EXPECT_THAT(pieces("a\xE1\xA0\x8E"
                      "b"),
-              testing::SizeIs(1));  // U+180E is not white space since Unicode 6.3
+              testing::SizeIs(1));  // since Unicode 6.3, U+180E is not white space
   EXPECT_THAT(pieces("a\xC2\x85"
                      "b"),
               testing::SizeIs(3));

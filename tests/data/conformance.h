@@ -1,4 +1,5 @@
-// Reads texts and their expected ids: texts are separated by a marker line, and each has one line of ids.
+// Reads a file of texts and their expected token ids. Texts are separated by a marker line; each text has one line of
+// ids.
 #pragma once
 #include <sstream>
 #include <string>

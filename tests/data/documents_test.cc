@@ -154,7 +154,7 @@ TEST(Documents, Splits_DoNotDependOnReadSize) {
     expected.push_back("document " + std::to_string(i) + "\n\nwith two paragraphs of some length, and more words\n");
     text += expected.back() + "\n\n";
   }
-  expected.back() += "";  // the blank lines at the end do not belong to any document
+  expected.back() += "";  // the final blank lines do not belong to the last document
   EXPECT_TRUE(documents({folder.write("a.txt", text).string()}, {.split_blank = 2}) == expected);
 }
 
@@ -190,7 +190,7 @@ TEST(Documents, JsonLinesError_NamesFileLineAndField) {
   EXPECT_THAT(message("{\"body\": null}", "body"), Names({"x.jsonl:1", "\"body\"", "null"}));
 }
 
-// A text of at least 16 MiB is decoded in parts.
+// The string of a JSON line is decoded in parts if it has at least 16 MiB.
 TEST(Documents, LongTextInLine_IsDecodedInParts) {
   const Folder folder;
   Random random(9);
@@ -200,7 +200,7 @@ TEST(Documents, LongTextInLine_IsDecodedInParts) {
   const auto read = [&](const std::string& line) {
     return documents({folder.write("a.jsonl", line + "\n{\"text\": \"next\"}\n").string()});
   };
-  // true: characters outside of ASCII are escaped, for example as \uD83D\uDE42
+  // true: characters outside of ASCII are written as escapes such as \uD83D\uDE42
   for (const bool ascii : {false, true}) {
     const std::string dumped = nlohmann::json(text).dump(-1, ' ', ascii);
     for (const std::string& line :
@@ -211,7 +211,7 @@ TEST(Documents, LongTextInLine_IsDecodedInParts) {
     }
     EXPECT_THAT(read("{\"other\": " + dumped + ", \"text\": \"short\"}"), ElementsAre("short", "next"));
     EXPECT_THAT(read("{\"text\": [" + dumped + "]}"), ElementsAre("next"));
-    EXPECT_THAT(read("{\"text\": " + dumped), ElementsAre("next"));  // invalid
+    EXPECT_THAT(read("{\"text\": " + dumped), ElementsAre("next"));  // this line is not valid JSON and is skipped
     EXPECT_THAT(read("{\"text\": \"\t" + dumped.substr(1) + "}"), ElementsAre("next"));
   }
   const auto surrogate = read("{\"text\": \"" + std::string(17 << 20, 'x') + "\\ud83d\"}");

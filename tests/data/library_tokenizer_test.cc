@@ -1,4 +1,4 @@
-// Tests tokenizer.json files that Hugging Face's `tokenizers` runs in a Python process.
+// Tests tokenizer.json files that are processed by Hugging Face's package `tokenizers` in a Python process.
 #include <sys/types.h>
 
 #include <nlohmann/json.hpp>
@@ -41,7 +41,7 @@ nlohmann::ordered_json word_piece() {
             {"vocab", {{"[UNK]", 0}, {"hello", 1}, {"world", 2}, {"##s", 3}, {"!", 4}, {"a", 5}}}}}};
 }
 
-// A decoder in which byte tokens precede the space symbol.
+// A tokenizer whose decoder first converts byte tokens to characters and then replaces the space symbol U+2581.
 nlohmann::ordered_json bytes_first() {
   nlohmann::ordered_json vocab = {{"<unk>", 0}};
   for (int b = 0; b < 256; ++b) vocab[fmt::format("<0x{:02X}>", b)] = b + 1;

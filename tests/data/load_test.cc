@@ -1,4 +1,4 @@
-// Tests which file of a folder load_tokenizer() reads.
+// Tests which file of a folder load_tokenizer() uses.
 #include <nlohmann/json.hpp>
 
 #include "core/text.h"
@@ -23,7 +23,7 @@ std::unique_ptr<Tokenizer> trained_tokenizer() {
 
 nlohmann::ordered_json read_json(const fs::path& path) { return nlohmann::ordered_json::parse(read_file(path)); }
 
-// Returns the output on stderr while the folder is loaded, and the tokenizer.
+// Loads the tokenizer of the folder. Returns what was written to stderr, and the tokenizer.
 std::pair<std::string, std::unique_ptr<Tokenizer>> load(const fs::path& folder) {
   testing::internal::CaptureStderr();
   auto tokenizer = load_tokenizer(folder.string());
@@ -52,12 +52,13 @@ TEST(LoadTokenizer, SavedFolder_LoadsWithoutWarning) {
   }
 }
 
-// If both files have the same vocabulary, the fingerprint of tokenizer.model is used, also after another save.
+// If tokenizer.json and tokenizer.model have the same vocabulary, the fingerprint of tokenizer.model is used. This is
+// also true after the tokenizer has been saved again.
 TEST(LoadTokenizer, EquivalentFiles_KeepModelFingerprint) {
   const Folder folder;
   const auto saved = trained_tokenizer();
   saved->save(folder.path());
-  // differs from the text that save() writes
+  // the same content as save() writes, but with different formatting
   folder.write("tokenizer.json", read_json(folder / "tokenizer.json").dump(2));
   const auto [warning, tokenizer] = load(folder.path());
   EXPECT_THAT(warning, IsEmpty());
@@ -88,7 +89,8 @@ TEST(LoadTokenizer, DifferentFiles_UseTokenizerJson) {
   EXPECT_THAT(load(folder.path()).first, IsEmpty()) << "warned twice";
 }
 
-// The probe texts detect different merges, even without any added token.
+// The two files of the folder have different merges. load_tokenizer() must detect this by encoding probe texts, even
+// without any added token.
 TEST(LoadTokenizer, DifferentMerges_AreDetected) {
   const Folder folder;
   trained_tokenizer()->save(folder.path());
@@ -135,7 +137,7 @@ TEST(LoadTokenizer, UnreadableFile_UsesTheOtherFile) {
   EXPECT_EQ(loaded->encode(kText), saved->encode(kText));
 }
 
-// Loads tokenizer.model of Llama 2 and the tokenizer.json for transformers.
+// Loads the tokenizer of Llama 2 from tokenizer.model and from the tokenizer.json for transformers.
 TEST(LoadTokenizerData, Llama2_LoadsFromBothFormats) {
   const std::string file = test_data("tokenizers/llama2-tokenizer.model");
   if (file.empty()) GTEST_SKIP() << "LAZY_TEST_DATA does not contain tokenizers/llama2-tokenizer.model";
@@ -162,7 +164,7 @@ TEST(LoadTokenizer, AddedTokensAfterPieces_AreLoaded) {
   fs::remove(folder / "tokenizer.json");
   const auto pieces = load_tokenizer((folder / "tokenizer.model").string());
   const auto size = static_cast<int32_t>(pieces->vocab_size());
-  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));  // leaves a gap of three ids
+  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));  // leaves three ids unused before <x>
   folder.write("tokenizer_config.json", R"({"eos_token": "<x>", "add_bos_token": false})");
   const auto tokenizer = load_tokenizer(folder.path().string());
   EXPECT_EQ(tokenizer->vocab_size(), size + 4);

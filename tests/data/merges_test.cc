@@ -7,8 +7,8 @@ using namespace testing_support;
 
 namespace {
 
-// Reference implementation: find the pair with the lowest rank (the leftmost of several such pairs), replace it, and
-// repeat.
+// Reference implementation: find the pair with the lowest rank (if several pairs have this rank, the leftmost one),
+// merge it, and repeat.
 std::vector<int32_t> by_definition(const MergeTable& table, std::vector<int32_t> symbols) {
   while (true) {
     const MergeTable::Rule* best = nullptr;
@@ -36,7 +36,7 @@ TEST(Merges, Merge_MatchesReferenceImplementation) {
     for (uint32_t rule = 0; rule < 40; ++rule) {
       const auto left = static_cast<int32_t>(random.below(symbols_known));
       const auto right = static_cast<int32_t>(random.below(symbols_known));
-      const uint32_t rank = round % 2 ? rule : rule / 4;  // includes equal ranks
+      const uint32_t rank = round % 2 ? rule : rule / 4;  // includes rules with equal ranks
       if (!table.find(left, right)) table.add(left, right, symbols_known++, rank);
     }
     for (const size_t length : {0, 1, 2, 3, 47, 48, 49, 50, 300}) {

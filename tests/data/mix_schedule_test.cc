@@ -1,4 +1,5 @@
-// Mixtures of corpora: shares in every prefix, random access to positions, and the sequences that a mixture reads.
+// Tests mixtures of corpora: the share of each corpus in every prefix of the sequence order, random access to
+// positions, and the sequences that a mixture reads.
 #include "data/packing/order.h"
 
 #include <cmath>
@@ -58,7 +59,7 @@ TEST(MixSchedule, Seed_ChangesPhases) {
   EXPECT_EQ(corpora(1, false), corpora(2, false));
 }
 
-// Writes `count` documents of one token each, with the ids first, first + 1, ...
+// Writes a corpus of `count` documents, each with a single token. Their ids are first, first + 1, ...
 void write_numbers(const fs::path& folder, int32_t first, int count, uint64_t fingerprint = 5) {
   fs::create_directories(folder);
   CorpusInfo info;
@@ -84,11 +85,11 @@ TEST(Mixture, Mixture_EachCorpusHasSeparateEpochs) {
   write_numbers(folder / "b", 5000, 40);
   for (const Packing packing : {Packing::groups, Packing::windows}) {
     const Sequences sequences(mixture(folder, {3, 1}), "train",
-                              {.length = 2, .packing = packing});  // BOS and one token
+                              {.length = 2, .packing = packing});  // each sequence is BOS and one token
     ASSERT_EQ(sequences.parts()[1].sequences, 40);
     EXPECT_EQ(sequences.parts()[1].name, "b");
     EXPECT_DOUBLE_EQ(sequences.parts()[0].share, 0.75);
-    // The size is the position at which corpus b has been read completely for the first time.
+    // The size of a mixture is the number of sequences after which corpus b has been read once completely.
     EXPECT_NEAR(static_cast<double>(sequences.size()), 160, 4);
     EXPECT_EQ(sequences.tokens(), 2 * 340);
     std::vector<std::vector<int64_t>> read(2);
@@ -109,8 +110,8 @@ TEST(Mixture, Mixture_EachCorpusHasSeparateEpochs) {
         EXPECT_EQ(std::set(ids.begin(), ids.end()).size(), size);  // the epoch contains every sequence exactly once
       }
     }
-    EXPECT_GE(orders.size(), 8u);  // every epoch has a different order
-    // A reader that starts at any position reads the same sequences.
+    EXPECT_GE(orders.size(), 8u);  // the order of sequences differs from epoch to epoch
+    // A reader that starts at a later position must read the same sequences from there on.
     const Sequences resumed(mixture(folder, {3, 1}), "train", {.length = 2, .packing = packing});
     std::vector<int64_t> place = resumed.counts(700);
     for (int64_t i = 700; i < 800; ++i) {

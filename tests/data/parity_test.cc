@@ -128,7 +128,7 @@ TEST_P(PiecesParity, Encode_MatchesTokenizersPackage) {
     const auto ids = tokenizer->encode(all[i]);
     EXPECT_EQ(ids, expected[i].get<std::vector<int32_t>>()) << GetParam() << ": " << all[i];
     if (all[i].find_first_of("<\xE2") != std::string::npos || all[i].starts_with(' '))
-      continue;  // the decoded texts are ambiguous in this case
+      continue;  // skip texts whose decoding is ambiguous
     EXPECT_EQ(tokenizer->decode(ids), all[i]);
   }
 }
@@ -151,7 +151,7 @@ void expect_same_in_transformers(const Folder& folder, const Tokenizer& tokenize
   tokenizer.save(folder / "saved");
   auto all = texts(23, 200);
   std::erase_if(all, [](const std::string& text) {
-    return text.find("<s>") != std::string::npos;  // SentencePiece encodes it as text, transformers as the token
+    return text.find("<s>") != std::string::npos;  // for SentencePiece "<s>" is text, for transformers the token
   });
   folder.write("texts.json", nlohmann::json(all).dump());
   const auto out = nlohmann::json::parse(

@@ -1,5 +1,5 @@
-// Tests the keyed permutation: it is a bijection, different keys give different orders, and adjacent positions are
-// independent.
+// Tests the keyed permutation that defines the order of windows: it is a bijection, different keys give different
+// orders, and adjacent positions are independent.
 #include "data/packing/order.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,8 @@ TEST(Permutation, DifferentKeys_GiveDifferentOrders) {
   EXPECT_LE(equal, 8);  // the expected value is one; a Poisson count with mean 1 exceeds 8 once in a million cases
 }
 
-// Sizes that exceed any array: results are within the range, and a million results have no collision.
+// The permutation is too large to be stored in an array. The results must be within the range, and a million of them
+// must be different.
 TEST(Permutation, LargeSize_HasNoCollisions) {
   const uint64_t size = (uint64_t{1} << 40) + 12345;
   const Permutation permutation(size, 7);
@@ -57,7 +58,8 @@ TEST(Permutation, LargeSize_HasNoCollisions) {
   EXPECT_LT(seen.front(), size / 1000);
 }
 
-// Returns the deviation of chi-square over a grid of cells from its mean, in units of its standard deviation.
+// Returns how far the chi-square statistic of a grid of cells is from its expected value, in units of its standard
+// deviation.
 double deviation(const std::vector<int64_t>& cells, double expected) {
   double chi = 0;
   for (const int64_t count : cells)
@@ -66,9 +68,9 @@ double deviation(const std::vector<int64_t>& cells, double expected) {
   return (chi - degrees) / std::sqrt(2 * degrees);
 }
 
-// The position of a window must be independent of the positions of the next window in the stream, of the next window on
-// disk, and of the same window in the next epoch. The 32 x 32 cells of such pairs must be filled evenly for several
-// keys and sizes.
+// The position of a window on disk must be independent of three other positions: of the next window in the stream, of
+// the window 256 steps later, and of the same window in the next epoch. Pairs of positions are counted in a grid of 32
+// x 32 cells, which must be filled evenly for several keys and sizes.
 TEST(Permutation, AdjacentPositions_AreIndependent) {
   constexpr uint64_t kCells = 32;
   for (const uint64_t size : {20000, 65536, 100003}) {
@@ -81,7 +83,7 @@ TEST(Permutation, AdjacentPositions_AreIndependent) {
         ++neighbours[cell(now[i]) * kCells + cell(now[(i + 1) % size])];
         ++strides[cell(now[i]) * kCells + cell(now[(i + 256) % size])];
         ++epochs[cell(now[i]) * kCells + cell(next_epoch[i])];
-        ++single[cell(i) * kCells + cell(now[i])];  // relates parts of the stream to parts of the disk
+        ++single[cell(i) * kCells + cell(now[i])];  // compares the position in the stream with the position on disk
       }
       const double expected = static_cast<double>(size) / (kCells * kCells);
       for (const auto* cells : {&neighbours, &strides, &epochs, &single}) {
@@ -91,13 +93,13 @@ TEST(Permutation, AdjacentPositions_AreIndependent) {
   }
 }
 
-// As in a random order, half of all adjacent pairs are ascending.
+// In a random order, about half of all positions are followed by a larger one.
 TEST(Permutation, Order_AscendsAtHalfOfThePositions) {
   const auto places = order(100000, 3);
   int64_t up = 0;
   for (size_t i = 0; i + 1 < places.size(); ++i) up += places[i] < places[i + 1];
   EXPECT_NEAR(static_cast<double>(up), 50000,
-              5 * std::sqrt(100001.0 / 12));  // variance of the number of ascents of a random permutation
+              5 * std::sqrt(100001.0 / 12));  // a random permutation has this variance of the number of ascents
 }
 
 TEST(Permutation, Order_MatchesRecordedValues) {

@@ -72,7 +72,7 @@ TEST(Prepare, Result_DoesNotDependOnThreadCount) {
   EXPECT_NEAR(info.splits.at("validation").documents / 3020.0, 0.05, 0.015);  // tolerance of four standard deviations
 }
 
-// Documents of at least 16 MiB are encoded in parts.
+// A document of at least 16 MiB is encoded in parts. The ids must be the same as for the whole text.
 TEST(Prepare, LongDocument_HasTheIdsOfTheWholeText) {
   const Folder folder;
   Random random(3);

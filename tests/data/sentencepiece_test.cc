@@ -87,7 +87,8 @@ TEST(SentencePiece, DamagedModel_IsRejected) {
   for (size_t size = 0; size < model.size(); size += 97) {
     const fs::path path = folder.write("cut.model", std::string_view(model).substr(0, size));
     const std::string message = error_of([&] { load_tokenizer(path.string()); });
-    // A file that is cut off between two pieces can be a valid smaller model, which must then work.
+    // A file that is cut off between two pieces of the vocabulary may be a valid smaller model. If it loads, it must
+    // work.
     if (message.empty()) {
       EXPECT_NO_THROW(load_tokenizer(path.string())->encode("The attention"));
     } else {

@@ -32,7 +32,7 @@ std::vector<std::vector<int64_t>> read_all(const Sequences& sequences, int64_t l
   return all;
 }
 
-// Reference implementation of Packing::groups with plain loops, in corpus order.
+// Reference implementation of Packing::groups with plain loops. It returns the sequences in corpus order.
 std::vector<std::vector<int64_t>> by_definition(const std::vector<std::vector<int64_t>>& documents,
                                                 const SequenceOptions& o) {
   std::vector<std::vector<int64_t>> sequences;
@@ -117,7 +117,8 @@ TEST(Sequences, Shuffle_ReordersDocumentsAndSequences) {
   EXPECT_EQ(read_all(sequences, 8, 0), first);
   EXPECT_EQ(read_all(sequences, 8, 1), second);
 
-  // Inside a sequence each token is followed by the next token of its document, or, at the end of the document, by BOS.
+  // Within a sequence, each token must be followed by the next token of its document. The last token of a document must
+  // be followed by BOS.
   std::map<int64_t, int64_t> follows;
   std::set<int64_t> ends, begins;
   for (const auto& document : documents) {
@@ -138,7 +139,7 @@ TEST(Sequences, Shuffle_ReordersDocumentsAndSequences) {
       }
     }
   }
-  // The documents are also shuffled: the sequences of the first group differ from corpus order.
+  // Documents are shuffled before they are packed into sequences, so the sequences differ from those in corpus order.
   const auto unshuffled = by_definition(documents, options);
   EXPECT_NE(std::multiset(first.begin(), first.end()), std::multiset(unshuffled.begin(), unshuffled.end()));
 
@@ -162,7 +163,7 @@ TEST(Sequences, Order_MatchesRecordedValues) {
   EXPECT_THAT(read, testing::ElementsAre(1945, 1466, 1584, 1763));
 }
 
-// The sequences are the same, but with EOS in place of BOS.
+// With EOS per document, the sequences must be the same as with BOS per document, except that EOS replaces BOS.
 TEST(Sequences, EosPerDocument_SeparatesDocuments) {
   const Folder folder;
   write_corpus(folder / "c", 60);
@@ -196,7 +197,7 @@ TEST(Sequences, Sequences_CountTokensAndBytes) {
   EXPECT_EQ(with.tokenizer_fingerprint(), 5u);
   EXPECT_EQ(with.tokenizer_path(), folder / "c" / "tokenizer");
   EXPECT_EQ(Sequences(folder / "c", "train", {.length = 16, .bos_per_document = false}).tokens(), tokens);
-  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // a single shard
+  const Sequences one(folder / "c" / "train-1.bin", "train", {.length = 16});  // reads a single shard of the corpus
   EXPECT_LT(one.tokens(), with.tokens());
 }
 

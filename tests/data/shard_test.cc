@@ -27,7 +27,7 @@ ShardHeader write_shard(const fs::path& path, int64_t vocab_size, int count) {
   return writer.close();
 }
 
-// Changes the header and recomputes its checksum, as a writer with a bug would do.
+// Changes the header and recomputes its checksum. Such a file could be the result of a bug in the writer.
 std::string with_header(std::string file, const std::function<void(ShardHeader&)>& change) {
   ShardHeader header;
   std::memcpy(&header, file.data(), sizeof header);
@@ -149,7 +149,7 @@ TEST(Shard, Writer_RejectsIdsOutOfRange) {
   ShardWriter writer(folder / "s.bin", {.vocab_size = 10});
   EXPECT_THROW(writer.add(std::vector<int32_t>{10}, 1), RunError);
   EXPECT_THROW(writer.add(std::vector<int32_t>{-1}, 1), RunError);
-  // an unfinished file is not a shard
+  // a file that the writer has not finished must be rejected
   EXPECT_THAT(error_of([&] { Shard{folder / "s.bin"}; }), Names({"shard", "s.bin"}));
 }
 
@@ -198,7 +198,7 @@ TEST(Corpus, MalformedCorpusJson_ErrorNamesField) {
   EXPECT_THAT(message("train-00000.bin", "train-00007.bin"), Names({"train-00007.bin"}));
   EXPECT_THAT(message("\"documents\": 20", "\"documents\": 1e300"), Names({"documents", "1e+300"}));
   EXPECT_THAT(message("\"bos_id\": 1", "\"bos_id\": 4294967297"), Names({"bos_id", 4294967297}));
-  // only files inside the folder are accepted
+  // names of shards outside of the corpus folder must be rejected
   for (const char* name : {"../train-00000.bin", "/etc/passwd", "", "..", "a/b"}) {
     EXPECT_THAT(message("train-00000.bin", name), Names({"splits.train.shards", "\"" + std::string(name) + "\""}));
   }

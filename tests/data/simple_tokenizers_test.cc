@@ -58,7 +58,8 @@ TEST(Words, Text_IsEncodedAsWordsAndLineEnds) {
   EXPECT_NE(load_tokenizer((folder / "other.txt").string())->fingerprint(), tokenizer->fingerprint());
 }
 
-// The original file of Transformer-XL is a pickle, which can run arbitrary code when it is opened.
+// The original vocabulary file of Transformer-XL is a pickle. Opening a pickle can run arbitrary code, so it must be
+// rejected.
 TEST(Words, Pickle_IsNotOpened) {
   const Folder folder;
   for (const char* name : {"vocab.pkl", "vocab.bin"}) {

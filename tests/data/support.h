@@ -1,4 +1,4 @@
-// Helpers that the tests in this folder share.
+// Helpers that the tests in this directory share.
 #pragma once
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

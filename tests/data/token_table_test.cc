@@ -1,5 +1,5 @@
-// Tests special and added tokens and which file takes precedence. The expected values are the results of transformers
-// 5.24 unless a comment states otherwise.
+// Tests special and added tokens, and which file takes precedence if several files define them. The expected values are
+// the results of transformers 5.24 unless a comment states otherwise.
 #include <nlohmann/json.hpp>
 
 #include "bpe_files.h"
@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Ids = std::vector<int32_t>;
 
-// A tokenizer with the 256 bytes and the added tokens <|bos|> (256) and <|x|> (257).
+// A tokenizer whose vocabulary consists of the 256 bytes and the added tokens <|bos|> (256) and <|x|> (257).
 Json byte_tokenizer() {
   Json vocab = Json::object(), added = Json::array();
   for (int b = 0; b < 256; ++b) vocab[bytes_to_printable(std::string(1, static_cast<char>(b)))] = b;
@@ -74,7 +74,7 @@ TEST(TokenTable, NamedToken_MayBeKnownOrNewText) {
   const auto tokenizer =
       TestFolder().file("tokenizer_config.json", {{"eos_token", "<|y|>"}, {"bos_token", "h"}}).load();
   EXPECT_EQ(tokenizer->bos_id(), 'h');
-  EXPECT_EQ(tokenizer->eos_id(), 258);  // after the existing ids
+  EXPECT_EQ(tokenizer->eos_id(), 258);  // the new token has the first id after the existing ids
   EXPECT_EQ(tokenizer->encode("hi<|x|> y<|y|>"), (Ids{'h', 'i', 257, ' ', 'y', 258}));
   EXPECT_EQ(tokenizer->decode(without_special_tokens(*tokenizer, tokenizer->encode("hi<|x|> y<|y|>"))), "i y");
 }
@@ -87,7 +87,7 @@ TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
                              .file("special_tokens_map.json", {{"eos_token", "<|z|>"}})
                              .load();
   EXPECT_EQ(tokenizer->encode("hi <|x|> y<|z|>"), (Ids{'h', 'i', ' ', 257, 'y', 258}));
-  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // if the configuration has added_tokens_decoder, the map is ignored
+  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // special_tokens_map.json is ignored because of added_tokens_decoder
 }
 
 TEST(TokenTable, AddedTokensJson_AddsTokens) {
@@ -149,7 +149,7 @@ TEST(TokenTable, NonStandardKey_UsesFirstSource) {
 TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
-  {  // a folder of GPT-2 from the Hub, whose files contain no special tokens
+  {  // files of GPT-2 from the Hub, which define no special tokens; the defaults are used
     const auto tokenizer = TestFolder(json)
                                .file("config.json", {{"model_type", "gpt2"}, {"eos_token_id", 50256}})
                                .file("tokenizer_config.json", {{"model_max_length", 1024}})
@@ -165,15 +165,15 @@ TEST(TokenTable, Defaults_ComeFromClassAndModel) {
     EXPECT_EQ(tokenizer->eos_id(), 257);
     EXPECT_EQ(tokenizer->tokens().texts.at("pad_token"), "<|endoftext|>");
   }
-  {  // null is treated as a setting
+  {  // "bos_token": null disables BOS, so the default is not used
     const auto tokenizer =
         TestFolder(json)
             .file("tokenizer_config.json", {{"tokenizer_class", "GPT2Tokenizer"}, {"bos_token", nullptr}})
             .load();
     EXPECT_EQ(tokenizer->bos_id(), std::nullopt);
   }
-  // If no file contains BOS or EOS, this program uses the ids in config.json. transformers does not, and the tokenizer
-  // has no BOS and no EOS there.
+  // If no tokenizer file defines BOS or EOS, this program uses the ids in config.json. transformers does not use them;
+  // its tokenizer then has no BOS and no EOS.
   {
     const auto tokenizer =
         TestFolder(json)
@@ -186,7 +186,7 @@ TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   }
 }
 
-// transformers 5 reads add_bos_token only for folders without tokenizer.json.
+// As in transformers 5, add_bos_token is only used for folders without tokenizer.json.
 TEST(TokenTable, Bos_IsAddedAsInTransformers) {
   for (const Json& add : {Json(nullptr), Json(true), Json(false)}) {
     for (const bool with_template : {false, true}) {
@@ -220,7 +220,7 @@ TEST(TokenTable, Bos_IsAddedAsInTransformers) {
   }
 }
 
-// vocab.json and merges.txt are read as the tokenizer class defines.
+// How vocab.json and merges.txt are read depends on the tokenizer class.
 TEST(SlowFolder, VocabAndMerges_AreReadAsTheClassDefines) {
   const SmallBpe bpe = small_bpe();
   Json vocab = bpe.vocab;
@@ -242,7 +242,7 @@ TEST(SlowFolder, VocabAndMerges_AreReadAsTheClassDefines) {
   EXPECT_EQ(gpt2->encode("e\u0301").size(), 3u);
   const auto qwen = load({{"tokenizer_class", "Qwen2Tokenizer"}});
   EXPECT_EQ(qwen->encode("123"), (Ids{'1', '2', '3'}));   // digits are split
-  EXPECT_EQ(qwen->encode("e\u0301"), qwen->encode("é"));  // NFC
+  EXPECT_EQ(qwen->encode("e\u0301"), qwen->encode("é"));  // the text is normalized to NFC
   EXPECT_EQ(qwen->encode("<|im_start|>"), Ids{400});
   vocab["<mask>"] = one + 1;
   EXPECT_EQ(load({{"tokenizer_class", "RobertaTokenizer"}})->encode("<mask>"), Ids{one + 1});
@@ -267,8 +267,9 @@ TEST(Bpe, ByteWithoutToken_IsSkipped) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("aqb")), "ab");
 }
 
-// The patterns of the first list are translated to PCRE2. The patterns of the second list are not translated and are
-// processed by the package `tokenizers`. The second list was determined with Oniguruma.
+// The patterns of the first list must be translated to PCRE2. The patterns of the second list must not be translated;
+// the package `tokenizers` processes them. The second list was determined with Oniguruma, the regular-expression engine
+// of that package.
 TEST(RegexSyntax, Translation_AcceptsOnlyPatternsThatBothEnginesMatchEqually) {
   for (const char* native :
        {R"(\p{N}{1,3}|a)", R"([^\r\n\p{L}\p{N}]?+\p{L}+)", R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|\s+(?!\S))",

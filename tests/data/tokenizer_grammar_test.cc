@@ -1,5 +1,5 @@
-// For random tokenizer.json files, a native tokenizer must give the same results as the package `tokenizers`. Files
-// that the native tokenizers do not support are processed by the package.
+// Generates random tokenizer.json files. For each file that a native tokenizer supports, its results must equal the
+// results of the package `tokenizers`. The remaining files are processed by the package.
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,7 +17,8 @@ struct Counts {
   int native = 0, left = 0, refused = 0;
 };
 
-// Returns null for a file that the native tokenizers do not support.
+// Loads a file with a native tokenizer. Returns null if the native tokenizers do not support the file, and counts the
+// unsupported field in `reasons`.
 std::unique_ptr<Tokenizer> native(const Folder& folder, const nlohmann::json& tokenizer,
                                   std::map<std::string, int>& reasons) {
   const auto path = folder.write("tokenizer.json", tokenizer.dump());
@@ -39,7 +40,7 @@ void compare(const Tokenizer& tokenizer, const nlohmann::json& one) {
     const auto ids = tokenizer.encode(text);
     EXPECT_EQ(nlohmann::json(ids), one["ids"][i]) << text << "\n" << one["tokenizer"].dump();
     const std::string decoded = to_valid_utf8(tokenizer.decode(ids));
-    // A broken character becomes one U+FFFD in one implementation and several in the other.
+    // For a broken UTF-8 character, one implementation writes one U+FFFD and the other writes several.
     if (decoded.find("\uFFFD") == std::string::npos) {
       EXPECT_EQ(decoded, one["decoded"][i].get<std::string>()) << one["tokenizer"].dump();
     }
@@ -60,7 +61,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
   ASSERT_EQ(std::system(command.c_str()), 0);
   std::istringstream lines(read_file(out));
   Counts counts;
-  std::map<std::string, int> reasons;  // number of files that the package processes, by field
+  std::map<std::string, int> reasons;  // for each unsupported field, the number of files
   int through_package = 0;
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json one = nlohmann::json::parse(line);
@@ -76,7 +77,8 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
     if (tokenizer) {
       ++counts.native;
       if (valid) compare(*tokenizer, one);
-      // Failures of the package during encoding are ignored. Failures to read the file are not.
+      // If the package fails while it encodes a text, the failure is ignored. If it cannot read the file (its error
+      // names a line), the native tokenizer should not have accepted the file.
       if (!valid && one.contains("error")) {
         const auto error = one["error"].get<std::string>();
         EXPECT_EQ(error.find("at line"), std::string::npos) << error << "\n" << one["tokenizer"].dump();
@@ -91,7 +93,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
       std::unique_ptr<Tokenizer> package;
       try {
         package = load_tokenizer((folder / "tokenizer.json").string());
-      } catch (const Error& error) {  // the package assigns ids that differ from the file, which is an error
+      } catch (const Error& error) {  // the package assigned ids that differ from the file
         EXPECT_THAT(error.what(), testing::HasSubstr("has the id"));
         continue;
       }
@@ -102,7 +104,7 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
   std::printf("%d files: %d native, %d left to the package, %d refused\n", counts.native + counts.left + counts.refused,
               counts.native, counts.left, counts.refused);
   for (const auto& [field, files] : reasons) std::printf("%6d %s\n", files, field.c_str());
-  EXPECT_GE(counts.native, (counts.native + counts.left) / 8);  // enough files are compared
+  EXPECT_GE(counts.native, (counts.native + counts.left) / 8);  // at least one of 8 valid files is compared natively
 }
 
 }  // namespace

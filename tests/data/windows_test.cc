@@ -1,4 +1,4 @@
-// Tests Packing::windows: its definition, its epochs, what it reads from the disk, and a corpus of 10^12 tokens.
+// Tests Packing::windows: its definition, its epochs, which bytes it reads from the disk, and a corpus of 10^12 tokens.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -79,8 +79,7 @@ TEST(Windows, Epoch_ContainsEveryWindowInNewOrder) {
   EXPECT_NE(read(Sequences(folder / "c", "train", other), 8, 0, 50), read(sequences, 8, 0, 50));
 }
 
-// Four ranks that read alternating micro-batches read the same windows as one rank: the order is independent of the
-// number of ranks.
+// Four ranks that read micro-batches in turn must read the same windows in total as a single rank.
 TEST(Windows, Order_IsIndependentOfRanks) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);
@@ -98,15 +97,15 @@ TEST(Windows, Order_IsIndependentOfRanks) {
   }
 }
 
-// A resumed run reads only the requested window. The tokens and the index of all other shards are corrupted, so that
-// reading them would cause an error. The headers of these shards are valid, because they are read when a corpus is
-// opened.
+// A resumed run may read only the shard of the requested window. The tokens and the index of the two other shards are
+// overwritten, so that reading them would be an error. Their headers stay valid, because all headers are read when a
+// corpus is opened.
 TEST(Windows, Resume_ReadsOnlyTheNextWindow) {
   const Folder folder;
   write_numbered_corpus(folder / "c", 300, kWindowBos);
   const int64_t position = 1000;
   const auto expected = read(Sequences(folder / "c", "train", windows(8)), 8, position, 1).front();
-  int64_t first = 0;  // an id that tells which shard contains the sequence
+  int64_t first = 0;  // an id of the sequence, which identifies its shard
   for (const int64_t id : expected) first = id != kWindowBos ? id : first;
   int spoiled = 0;
   for (const char* name : {"train-0.bin", "train-1.bin", "train-2.bin"}) {
@@ -130,8 +129,9 @@ TEST(Windows, Resume_ReadsOnlyTheNextWindow) {
   EXPECT_THAT(error_of([&] { read(ids, 8, 0, ids.size()); }), Names({"shard", "id", 0xFFFFFFFF, 100000}));
 }
 
-// 10^12 tokens in 10^4 shards, stored as sparse files. Opening them reads only the headers, the memory use grows with
-// the number of shards, and each of more than 2^33 windows is read directly.
+// A corpus of 10^12 tokens in 10^4 shards, which are stored as sparse files. Opening it must read only the headers, its
+// memory use must grow only with the number of shards, and each of its more than 2^33 windows must be readable
+// directly.
 TEST(Windows, TrillionTokens_OpenFastWithLittleMemory) {
   const Folder folder;
   constexpr int64_t kShards = 10000, kTokens = 100000000, kLength = 64;
@@ -163,7 +163,7 @@ TEST(Windows, TrillionTokens_OpenFastWithLittleMemory) {
   split.documents = kShards;
   split.tokens = split.source_bytes = kShards * kTokens;
   write_corpus_info(folder.path(), info);
-  const auto resident = [] {  // KiB of private memory of this process, without mapped files
+  const auto resident = [] {  // returns the private memory of this process in KiB, without mapped files
     std::ifstream status("/proc/self/status");
     std::string word;
     int64_t kib = 0;
@@ -190,7 +190,7 @@ TEST(Windows, TrillionTokens_OpenFastWithLittleMemory) {
   RecordProperty("memory_kib", std::to_string(kib));
   fmt::print("opened {} shards in {:.2f} s, {} KiB of memory; {:.1f} us per window\n", kShards, opened, kib,
              1e6 * each);
-  EXPECT_LT(kib, kShards);  // less than 1 KiB per shard
+  EXPECT_LT(kib, kShards);  // opening needs less than 1 KiB per shard
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Tests gradients, shards and optimizer state over several ranks, which are threads of this process. All values are
-// integers so that the sums are exact.
+// Tests gradients, shards and optimizer state over several ranks, which are threads of this process. All gradients are
+// integers, so that sums do not depend on the order of addition.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Parameters = DataParallel::Parameters;
 
-constexpr int64_t kBucketBytes = 256;  // several buckets; one parameter is larger than a bucket
+constexpr int64_t kBucketBytes = 256;  // gives several buckets and one parameter that is larger than a bucket
 
 Parameters make_parameters() {
   const at::NoGradGuard no_grad;
@@ -35,7 +35,8 @@ Parameters make_parameters() {
   return out;
 }
 
-// The gradient of a micro-batch: integers that depend on the rank, the micro-batch and the element.
+// Returns the gradient of parameter k in a micro-batch. Its elements are integers that depend on the micro-batch (and
+// thus on the rank), on k and on the position of the element.
 at::Tensor micro_gradient(const at::Tensor& parameter, int64_t micro, size_t k) {
   return at::remainder(
              at::arange(parameter.numel(), at::kFloat).view(parameter.sizes()) * (3 + static_cast<double>(k)) +
@@ -44,7 +45,8 @@ at::Tensor micro_gradient(const at::Tensor& parameter, int64_t micro, size_t k) 
          15;
 }
 
-// Parameter 3 is never used. Parameter 4 is not used in the last micro-batch.
+// Returns whether parameter k has a gradient in a micro-batch. Parameter 3 never has one. Parameter 4 has none in the
+// last micro-batch.
 bool takes_part(size_t k, int64_t round, int64_t rounds) { return k != 3 && !(k == 4 && round + 1 == rounds); }
 
 void backward(const Parameters& parameters, int64_t micro, int64_t round, int64_t rounds) {
@@ -87,13 +89,13 @@ TEST_P(Parallel, Gradients_AreSumsOverRanks) {
   as_ranks(count, [&, sharding = sharding](Communicator& ranks) {
     const Parameters parameters = make_parameters();
     DataParallel parallel(parameters, ranks, sharding, kBucketBytes);
-    for (const int64_t rounds : {1, 3, 2}) {  // consecutive steps
+    for (const int64_t rounds : {1, 3, 2}) {  // numbers of micro-batches in three consecutive steps
       compute(parallel, parameters, ranks, rounds);
       const auto expected = expected_gradients(parameters, ranks.size(), rounds);
       for (const TensorShard& shard : parallel.shards()) {
         size_t k = 0;
         while (parameters[k].first != shard.name) ++k;
-        if (count == 1 && !shard.tensor.grad().defined()) {  // one process leaves the gradient undefined
+        if (count == 1 && !shard.tensor.grad().defined()) {  // a single process leaves an unused gradient undefined
           EXPECT_TRUE(at::equal(expected[k], at::zeros_like(expected[k])));
           continue;
         }
@@ -119,8 +121,8 @@ TEST_P(Parallel, Gradients_AreSumsOverRanks) {
   }
 }
 
-// Compares AdamW on shards with AdamW on whole parameters. The state is gathered, distributed again, and used to
-// continue.
+// Compares AdamW on shards with AdamW on whole parameters. In between, the optimizer state is gathered, distributed to
+// the ranks again, and used for further steps.
 TEST_P(Parallel, Optimizer_MatchesSingleProcess) {
   const auto [count, sharding] = GetParam();
   const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};
@@ -155,7 +157,8 @@ TEST_P(Parallel, Optimizer_MatchesSingleProcess) {
     steps(3, false);
     steps(1, true);
     for (size_t k = 0; k < parameters.size(); ++k) {
-      // The vector code and the scalar code of a kernel may round differently, by one unit per step.
+      // AdamW uses vector instructions, and scalar code for the remaining elements. These may round differently, by one
+      // unit in the last place per step.
       EXPECT_TRUE(at::allclose(parameters[k].second, whole[k].second, 4 * std::numeric_limits<float>::epsilon(), 0))
           << k;
     }
@@ -185,8 +188,8 @@ TEST(Communicator, BroadcastAndSum_ReachAllRanks) {
   });
 }
 
-// While all ranks compute sums in their main threads, their background threads synchronize. In each round one rank may
-// report a failure.
+// All ranks sum tensors in their main threads, while their background threads wait at barriers. In each round, one rank
+// may report a failure at the barrier.
 TEST(Communicator, BackgroundBarrier_WorksDuringSums) {
   constexpr int kRanks = 3, kRounds = 20;
   as_ranks(kRanks, [](Communicator& ranks) {
@@ -232,7 +235,7 @@ TEST(SharedFolder, FolderVisibleToAllRanks_IsShared) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch / "b"));
 }
 
-// Rank 1 is alive and sends heartbeats, but does not reach the barrier.
+// Rank 1 runs and sends heartbeats, but it does not reach the barrier. The error of the other ranks must name it.
 TEST(CommunicatorDeathTest, LiveRankThatMissesBarrier_IsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto body = [](Communicator& ranks) {

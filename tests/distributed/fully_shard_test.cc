@@ -1,5 +1,5 @@
-// Tests full sharding: the gradients of a model whose weights are divided among the ranks, and its memory use. Ranks
-// are threads of this process.
+// Tests full sharding, where the weights of a model are divided among the ranks: its gradients and its memory use.
+// Ranks are threads of this process.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -38,7 +38,8 @@ at::Tensor tokens(int64_t seed, int64_t batch, int64_t length, int64_t vocabular
   return at::remainder(at::arange(batch * length, at::kLong) * (2 * seed + 7) + seed, vocabulary).view({batch, length});
 }
 
-// All ranks use the same two micro-batches. The sum over two ranks is exactly twice the gradient.
+// All ranks use the same two micro-batches. The sum of the gradients over two ranks is therefore exactly twice the
+// gradient of one process.
 class Gradients : public ::testing::TestWithParam<std::tuple<const char*, bool, bool>> {};
 
 TEST_P(Gradients, MatchWholeModel) {
@@ -75,8 +76,8 @@ TEST_P(Gradients, MatchWholeModel) {
       reference.step(1e-2, 1, 0);
       parallel.weights_updated();
       parallel.zero_grad();
-      // The vector code and the scalar code of a kernel may round differently. The weights are copied so that the next
-      // step starts from identical values.
+      // AdamW uses vector instructions, and scalar code for the remaining elements, which may round differently. The
+      // weights of the whole model are copied to the shards, so that the next step starts from identical values.
       for (const TensorShard& shard : parallel.shards()) {
         const at::NoGradGuard no_grad;
         const at::Tensor now = by_name.at(shard.name).detach().view({-1}).slice(0, shard.begin, shard.end);
@@ -110,12 +111,13 @@ INSTANTIATE_TEST_SUITE_P(FullyShardedWeights, Gradients,
                                               std::get<2>(info.param) ? "tied" : "untied");
                          });
 
-// Memory in bytes per rank.
+// Memory use in bytes per rank.
 struct Use {
-  double model = 0;  // after the model was sharded
-  // `between`: weights, gradients and moments after the sums; `peak`: the maximum within a step
+  double model = 0;  // memory in use after the model was sharded
+  // between: weights, gradients and optimizer moments, measured between steps. peak: the maximum within a training
+  // step.
   double between = 0, peak = INFINITY;
-  double forward = INFINITY;  // the maximum of a pass without gradients, minus the memory in use before
+  double forward = INFINITY;  // maximum in a pass without gradients, minus the memory in use before it
 };
 
 ModelConfig deep_model() {
@@ -128,8 +130,9 @@ ModelConfig deep_model() {
   return c;
 }
 
-// Measures the second and later steps of training with few tokens, so that activations are small. Gloo's threads
-// release memory late, especially on a busy machine. The minimum over several steps and passes excludes this memory.
+// Measures the second and later training steps. They have few tokens, so that activations are small. Gloo's threads
+// release memory late, especially on a busy machine. The minimum over several steps and passes does not contain this
+// memory.
 Use measure(int count, Sharding sharding, bool bf16) {
   CountingAllocator counter;
   const int64_t start = counter.live;
@@ -144,7 +147,7 @@ Use measure(int count, Sharding sharding, bool bf16) {
       ranks.barrier("before the memory measurement");
       if (ranks.is_rank0()) {
         into = by_rank(counter.live);
-        // Wait until Gloo's threads have released their memory; no memory is allocated meanwhile.
+        // Wait until Gloo's threads have released their memory. No rank allocates memory during this time.
         for (int look = 0; look < 20; ++look) {
           std::this_thread::sleep_for(std::chrono::milliseconds(5));
           into = std::min(into, by_rank(counter.live));
@@ -206,8 +209,8 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Weights of two of the twelve layers are gathered at the same time. With bf16 there are also copies of the
-        // data that is sent. `late` allows for the memory of 1.5 layers that is released late.
+        // Of the twelve layers, the weights of two are gathered at the same time. With bf16, copies of the data that is
+        // sent are added. `late` is the memory of 1.5 layers, which may be released late.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");
@@ -219,7 +222,8 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
   }
 }
 
-// Checks the contents of the model's tensors while a layer is computed.
+// While a layer is computed, only the weights of this layer may be gathered. Checks the contents of the model's
+// tensors.
 TEST(FullyShardedWeights, Forward_GathersOnlyTheCurrentLayer) {
   as_ranks(2, [](Communicator& ranks) {
     LanguageModel model(deep_model(), 1);

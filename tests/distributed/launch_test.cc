@@ -1,4 +1,4 @@
-// Tests the environment variables that launchers set.
+// Tests how the rank and the number of ranks are read from the environment variables that launchers set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ class LaunchTest : public ::testing::Test {
 
 TEST_F(LaunchTest, NoLauncher_GivesOneRank) {
   EXPECT_EQ(rank_info_from_environment().size, 1);
-  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // a batch script, not a job step
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // in a batch script of Slurm, which is not a parallel job step
   EXPECT_EQ(rank_info_from_environment().size, 1);
 }
 

@@ -1,4 +1,4 @@
-// Tests state that is written by one number of ranks and read by a different number of ranks.
+// Tests optimizer state that is saved with one number of ranks and loaded with another.
 #include "distributed/shard_file.h"
 
 #include <ATen/ATen.h>
@@ -22,8 +22,8 @@ using namespace distributed;
 namespace {
 namespace fs = std::filesystem;
 
-// The sizes are odd so that shard boundaries fall at arbitrary positions. One tensor is smaller than the number of
-// ranks, one is empty, and one is a scalar.
+// The sizes of the tensors are odd, so that the boundaries of shards are at arbitrary positions. One tensor has fewer
+// elements than there are ranks, one is empty, and one is a scalar.
 const NamedTensors& state() {
   static const NamedTensors tensors = [] {
     at::manual_seed(5);
@@ -98,7 +98,7 @@ TEST(Pieces, MissingOrDuplicatePiece_IsNamed) {
               Names({"optimizer-00002-of-00003.safetensors", std::string(std::strerror(ENOENT))}));
 
   auto shards = shards_of(1, 3);
-  const TensorShard norm = shards[1];  // exp_avg.norm[1:3]
+  const TensorShard norm = shards[1];  // the shard exp_avg.norm[1:3], which is then missing
   shards.erase(shards.begin() + 1);
   write_shards(scratch.path(), 1, 3, shards);
   EXPECT_THAT(
@@ -135,12 +135,12 @@ TEST(Pieces, DamagedPiece_IsNamedAndOthersStayReadable) {
   fs::resize_file(file, whole.size() - 1);
   EXPECT_THAT(error_of([&] { ShardReader(scratch.path()); }), Names({"optimizer-00003-of-00004.safetensors"}));
   std::string flipped = whole;
-  flipped.back() ^= 1;  // the last byte of the last shard: tensors of 2-byte elements are stored last
+  flipped.back() ^= 1;  // this byte is in the last shard of exp_avg.half, because 2-byte elements are stored last
   write_file_atomic(file, flipped);
   const ShardReader reader(scratch.path());
   EXPECT_THAT(error_of([&] { reader.read("exp_avg.half"); }),
               Names({"optimizer-00003-of-00004.safetensors", "exp_avg.half[64:96]"}));
-  // this range does not include the damaged byte
+  // the range 0 to 64 does not include the damaged byte, so it can be read
   EXPECT_TRUE(at::equal(reader.read("exp_avg.half", 0, 64), state()[2].second.slice(0, 0, 64)));
   EXPECT_TRUE(at::equal(reader.read("exp_avg.embed"), state()[0].second));
   for (size_t at = 8; at < 200; at += 7) {  // damages the header
@@ -151,7 +151,8 @@ TEST(Pieces, DamagedPiece_IsNamedAndOthersStayReadable) {
   }
 }
 
-// Runs ranks as threads. Every rank takes part in every barrier, as with a process group.
+// Saves a checkpoint with ranks that are threads of this process. Every rank waits at every barrier, as in a process
+// group. `failing`: rank whose data is invalid. Returns the error of each rank.
 std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int world, int failing = -1) {
   std::barrier<> arrived(world), left(world);
   std::mutex mutex;
@@ -170,7 +171,7 @@ std::vector<std::string> save_on_ranks(CheckpointStore& store, int64_t step, int
       TrainState at_step;
       at_step.step = step;
       auto shards = shards_of(rank, world);
-      if (rank == failing) shards[0].end += 1;  // does not match the size of its tensor
+      if (rank == failing) shards[0].end += 1;  // the range of the shard does not match the size of its tensor
       errors[static_cast<size_t>(rank)] = error_of<RunError>([&] {
         save_sharded(
             store, at_step, rank, world, shards,
@@ -199,11 +200,11 @@ TEST(ShardedCheckpoint, Save_IsCompleteOrAbsent) {
     }
     EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "checkpoints"), fs::directory_iterator()), 1);
   }
-  // No folder can be created inside a file: rank 0 fails before any rank writes.
+  // A folder for checkpoints cannot be created inside a file. Rank 0 must fail before any rank writes data.
   write_file_atomic(scratch / "file", "");
   CheckpointStore nowhere(scratch / "file", 0);
   for (const auto& error : save_on_ranks(nowhere, 20, 3)) EXPECT_THAT(error, Names({20}));
-  // the checkpoint cannot be renamed to this name
+  // the checkpoint cannot be renamed, because this name is in use
   fs::create_directories(scratch / "checkpoints/step-00000030/in the way");
   for (const auto& error : save_on_ranks(store, 30, 3)) EXPECT_THAT(error, Names({30}));
 }

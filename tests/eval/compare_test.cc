@@ -15,7 +15,8 @@ namespace lazy::eval {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Expected values: scipy.special.betainc and 2 * scipy.stats.t.sf of scipy 1.17.1.
+// Expected values: results of scipy.special.betainc and of 2 * scipy.stats.t.sf (two-sided p-values), from scipy
+// 1.17.1.
 TEST(PairedTests, Distributions_MatchScipy) {
   struct Beta {
     double a, b, x, expected;
@@ -56,8 +57,8 @@ std::vector<PairedDifference> differences(const std::vector<double>& first, cons
 
 const std::vector<double> kFirst = {1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1}, kSecond = {1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1};
 
-// Expected values: scipy.stats.ttest_rel(second, first). For two groups: ttest_ind(d1, -d2, equal_var=False), which
-// tests twice the same estimate.
+// Expected values from scipy: scipy.stats.ttest_rel(second, first) for one benchmark. For two benchmarks with the
+// differences d1 and d2, scipy.stats.ttest_ind(d1, -d2, equal_var=False), which tests twice the same estimate.
 TEST(PairedTests, TTest_MatchesScipy) {
   const auto d1 = differences(kFirst, kSecond);
   TTest test = paired_t_test({d1});
@@ -73,7 +74,8 @@ TEST(PairedTests, TTest_MatchesScipy) {
   EXPECT_NEAR(test.p, 0.14126723078852274, 1e-12);
   EXPECT_NEAR(test.degrees, 10.753841520193816, 1e-11);
   EXPECT_NEAR(mean_difference(two), 0.26785714285714285, 1e-15);
-  // The unit scales the estimate but does not change the p-value.
+  // Each document now has 250 units (for example words). This divides the estimate by 250 but does not change the
+  // p-value.
   auto words = d1;
   for (auto& document : words) document.units = 250;
   EXPECT_NEAR(paired_t_test({words}).p, 0.19105429809656932, 1e-12);
@@ -86,7 +88,8 @@ TEST(PairedTests, TTest_HandlesEdgeCases) {
   EXPECT_TRUE(std::isnan(paired_t_test({differences({0}, {1})}).p));
 }
 
-// Compares the interval with the normal approximation for the mean of a large sample: mean +- 1.96 s / sqrt(n).
+// For a large sample, the bootstrap interval must be close to the normal approximation of the mean: mean +- 1.96 s /
+// sqrt(n).
 TEST(PairedTests, BootstrapInterval_MatchesTheory) {
   std::vector<PairedDifference> documents;
   double mean = 0, squares = 0;
@@ -98,7 +101,7 @@ TEST(PairedTests, BootstrapInterval_MatchesTheory) {
   }
   const double error = std::sqrt((squares - mean * mean) / 2000);
   const ConfidenceInterval interval = paired_bootstrap({documents}, 0.95, 10000, 42);
-  // With 10,000 resamples, the ends of the interval have a standard error of about 0.03 standard errors of the mean.
+  // With 10,000 resamples, each end of the interval has a random error of about 0.03 standard errors of the mean.
   EXPECT_NEAR((interval.low - mean) / error, -1.96, 0.15);
   EXPECT_NEAR((interval.high - mean) / error, 1.96, 0.15);
   const ConfidenceInterval again = paired_bootstrap({documents}, 0.95, 10000, 42);
@@ -106,7 +109,8 @@ TEST(PairedTests, BootstrapInterval_MatchesTheory) {
   EXPECT_EQ(interval.high, again.high);
   const auto few = [&](uint64_t seed) { return paired_bootstrap({documents}, 0.95, 20, seed).low; };
   EXPECT_TRUE(few(1) != few(2) || few(2) != few(3));
-  // The statistic is a ratio of sums. If every document has the same difference per unit, the interval has zero width.
+  // The statistic is the sum of the differences divided by the sum of the units. If every document has the same
+  // difference per unit, the interval has zero width.
   std::vector<PairedDifference> even;
   for (double words : {10.0, 300.0, 7.0, 45.0}) even.push_back({0.25 * words, words});
   const ConfidenceInterval none = paired_bootstrap({even});
@@ -132,7 +136,7 @@ class CompareFolders : public testing::Test {
     return record;
   }
 
-  // Writes the run of one task below root/model: results and samples, with the file names of the harness.
+  // Writes the results and samples of one task to a folder in root/model, with the file names that the harness uses.
   fs::path write(const std::string& model, const std::string& task, const std::vector<json>& samples,
                  const std::string& version = "1.0", const std::string& date = "2026-01-02T03-04-05.000006") {
     const fs::path folder = root_ / model;
@@ -243,7 +247,7 @@ TEST_F(CompareFolders, UnpairableResults_AreErrors) {
   write("two/x", "piqa", accuracies({1, 0, 1}));
   write("two/y", "piqa", accuracies({1, 0, 1}));
   fs::create_directories(root_ / "empty");
-  EXPECT_EQ(message("a", "columns"), "");  // other fields, but the same question
+  EXPECT_EQ(message("a", "columns"), "");  // the samples have different additional fields but the same question
   EXPECT_THAT(message("a", "limit"), Names({"piqa", "--limit", 3, path("a"), 2, path("limit")}));
   EXPECT_THAT(message("a", "version"),
               IsMessage("eval --compare: piqa: expected the same version of the task in both folders, found 1.0 in " +

@@ -1,4 +1,4 @@
-// Tests a benchmark from its file to results and records.
+// Tests the evaluation of a benchmark, from its file to the results and the record of each sample.
 #include "eval/evaluate.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST(RunTasks, MultipleChoice_WritesRecords) {
   folder.write("piqa.jsonl", kRows);
   const Task task = find_task("piqa");
   const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet())[0];
-  // the same scores, computed one question at a time
+  // the expected scores, computed one question at a time
   double acc = 0, acc_norm = 0;
   std::istringstream lines(result.samples);
   TextEncoder encoder(*tokenizer, false);
@@ -92,7 +92,7 @@ TEST(RunTasks, LikelihoodAndRolling_WriteRecords) {
   EXPECT_NEAR(std::stod(last["filtered_resps"][0][0].get<std::string>()), last["perplexity"].get<double>(), 1e-9);
   EXPECT_TRUE(results[0].metrics[0].standard_error.has_value());
   const Json page = Json::parse(results[1].samples);
-  EXPECT_EQ(page["word_perplexity"][1], 6);  // "", =, A, =, x..., ""
+  EXPECT_EQ(page["word_perplexity"][1], 6);  // the six words are "", =, A, =, x..., ""
   EXPECT_TRUE(page["filtered_resps"][0].is_string());
   EXPECT_EQ(page["arguments"]["gen_args_0"].size(), 1u);
   EXPECT_FALSE(results[1].metrics[0].standard_error.has_value());
@@ -108,7 +108,7 @@ TEST(RunTasks, BosEveryWindow_AppliesPageTarget) {
   const Task task = find_task("wikitext");
   const auto value = [&](const PromptOptions& prompt) {
     const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet(prompt))[0];
-    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // the log-likelihood of the page
+    return Json::parse(result.samples)["word_perplexity"][0].get<double>();  // returns the log-likelihood of the page
   };
   const TaskDocument row = read_rows(task, folder.path).at(0);
   const auto ids = tokenizer->encode(make_question(task, row, "").text);
@@ -150,7 +150,8 @@ TEST(RunTasks, LimitAndFewShot_SelectDocuments) {
   EXPECT_EQ(chunks, 2);
   EXPECT_TRUE(last);
   RequestPrefetcher left_early({find_task("piqa")}, folder.path, *tokenizer,
-                               // destroyed before the last chunk; the destructor ends the prefetch thread
+                               // the prefetcher is destroyed before its last chunk; its destructor ends the prefetch
+                               // thread
                                {.max_length = 512});
   EXPECT_TRUE(left_early.next(chunk));
 }
@@ -199,7 +200,7 @@ TEST(Encode, EncodePair_HandlesBorderBosAndEmptyContext) {
   EXPECT_EQ(with_bos.encode_pair("", " c"), (Request{{*tokenizer->bos_id()}, ids(" c")}));
 }
 
-// A later task has a damaged file.
+// The file of the second task is damaged. The error must not discard the results of the first task.
 TEST(RunTasks, Error_KeepsFinishedTasks) {
   const Folder folder;
   LanguageModel model = small_model();

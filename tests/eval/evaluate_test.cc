@@ -38,7 +38,7 @@ TEST(Score, MixedLengthBatch_MatchesSingleWindows) {
       w.targets.assign(w.input.begin() + (n > 2 ? n / 2 : 0), w.input.end());
       windows.push_back(w);
     }
-    // A window whose targets are the predictions of the model.
+    // The targets of this window are the most likely tokens according to the model, so its score must be greedy.
     const at::NoGradGuard no_grad;
     Window greedy{{3, 4, 5}, {}};
     const at::Tensor best =
@@ -50,8 +50,8 @@ TEST(Score, MixedLengthBatch_MatchesSingleWindows) {
       ASSERT_EQ(scores.size(), windows.size());
       for (size_t i = 0; i < windows.size(); ++i) {
         const Score expected = plain_score(model, windows[i]);
-        // Compares fp32 with float64: the bound allows for rounding in a sum of |targets| logarithms of absolute value
-        // <= 20.
+        // Compares fp32 with float64. The bound allows for the rounding of a sum of |targets| log-probabilities, each
+        // at most 20 in magnitude.
         EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood,
                     20 * 64 * 1.2e-7 * double(windows[i].targets.size()))
             << i;
@@ -97,7 +97,7 @@ TEST(Evaluate, BosEveryWindow_AppliesToText) {
   for (size_t begin = 0; begin < ids.size(); begin += 16) {
     const size_t end = std::min(begin + 16, ids.size());
     Window w{{*tokenizer->bos_id()}, {ids.begin() + static_cast<long>(begin), ids.begin() + static_cast<long>(end)}};
-    // The last window is extended to the left.
+    // The input of the last window is extended to the left, so that it has the full length.
     const size_t from = end - begin < 16 ? end - 16 : begin;
     w.input.insert(w.input.end(), ids.begin() + static_cast<long>(end - begin < 16 ? from : begin),
                    ids.begin() + static_cast<long>(end) - 1);
@@ -129,7 +129,7 @@ TEST(Evaluate, TextMetrics_FollowFromLogLikelihood) {
     EXPECT_EQ(result.metrics[i].name, expected[i].first);
     EXPECT_NEAR(result.metrics[i].value / expected[i].second, 1, 1e-4) << expected[i].first;
   }
-  // BOS at the start of the text adds one token to predict.
+  // With BOS at the start of the text, one more token is predicted.
   const TaskResult with_bos = evaluate_text(model, *tokenizer, text, "fox.txt", {.bos = true, .progress = false});
   EXPECT_EQ(with_bos.config["tokens"], result.config["tokens"].get<int64_t>() + 1);
   EXPECT_THROW(evaluate_text(model, *tokenizer, "", "empty.txt", {}), Error);
@@ -142,7 +142,7 @@ TEST(Evaluate, TextLimit_ScoresTheFirstWindows) {
   for (int i = 0; i < 9; ++i) text += "The quick brown fox jumps over the lazy dog. ";
   HeldoutOptions options{.max_length = 16, .progress = false};
   const auto result = [&](const std::string& scored) { return evaluate_text(model, *tokenizer, scored, "x", options); };
-  const TaskResult beginning = result(text.substr(0, 48));  // three windows
+  const TaskResult beginning = result(text.substr(0, 48));  // this text has three windows
   options.limit = 3;
   const TaskResult limited = result(text);
   for (const char* key : {"windows", "tokens", "words", "bytes"}) EXPECT_EQ(limited.config[key], beginning.config[key]);
@@ -150,7 +150,7 @@ TEST(Evaluate, TextLimit_ScoresTheFirstWindows) {
   for (size_t i = 0; i < limited.metrics.size(); ++i)
     EXPECT_NEAR(limited.metrics[i].value, beginning.metrics[i].value, 1e-4 * beginning.metrics[i].value);
   options.limit = 0.5;
-  options.bos = true;  // BOS is the first token of the text, and has no bytes
+  options.bos = true;  // BOS becomes the first token of the text and counts as no bytes
   EXPECT_EQ(result(text.substr(0, 95)).config["bytes"], 47);
   options.limit = 1e9;
   EXPECT_EQ(result(text).config["bytes"], text.size());

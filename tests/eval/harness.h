@@ -1,5 +1,5 @@
 // Runs lm-evaluation-harness for comparison, if it is installed. LAZY_LM_EVAL_PYTHON names a Python interpreter that
-// can import lm_eval (0.4.13). By default the interpreter of the build is used.
+// can import lm_eval (version 0.4.13). The default is the interpreter that the build was configured with.
 #pragma once
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ inline bool harness_present() {
                << " cannot import lm_eval: not compared with lm-evaluation-harness " \
                   "(set LAZY_LM_EVAL_PYTHON to an interpreter that can)"
 
-// Runs a script that writes JSON to the file named by its first argument. Its second argument names a file that
-// contains `input`.
+// Runs a script that writes JSON, and returns the JSON. The first argument of the script is the name of the output
+// file, the second one is the name of a file that contains `input`.
 inline nlohmann::json script_output(const std::string& python, const std::string& script, const std::string& input) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / fmt::format("harness_{}", ::getpid());

@@ -1,4 +1,5 @@
-// Compares every string that is given to the model with the task code of lm-evaluation-harness for the same rows.
+// For the same rows, compares every string that the model receives with the string that the task code of
+// lm-evaluation-harness builds.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -14,8 +15,8 @@
 namespace lazy::eval {
 namespace fs = std::filesystem;
 
-// Passes rows to the task definitions of the harness, which would otherwise load them from the Hub. Writes the texts of
-// each request, each label and the hashes.
+// Python code. Passes rows to the task definitions of the harness, which would otherwise load them from the Hugging
+// Face Hub. Writes the texts of each request, each label and the hashes of the samples.
 const char* const kAskHarness = R"(
 import json, os, sys
 os.environ['HF_HUB_OFFLINE'] = os.environ['HF_DATASETS_OFFLINE'] = '1'
@@ -54,7 +55,7 @@ for name in job['tasks']:
 json.dump(out, open(sys.argv[1], 'w'))
 )";
 
-// The rows in the file, without the fields that the task computes.
+// Returns the rows of the task's file, without the fields that the task computes.
 std::vector<Json> raw_rows(const Task& task, const fs::path& data, bool fewshot) {
   std::vector<Json> rows;
   std::istringstream lines(read_file(find_task_files(task, data, fewshot)[0]));
@@ -62,7 +63,7 @@ std::vector<Json> raw_rows(const Task& task, const fs::path& data, bool fewshot)
   return rows;
 }
 
-// Converts local rows to the columns of the Hub.
+// Converts a row of a local file to the columns of the data set on the Hugging Face Hub.
 Json as_on_the_hub(const std::string& task, const Json& row) {
   if (task == "boolq" && row.contains("answer"))
     return {{"question", row["question"]}, {"passage", row["passage"]}, {"label", int(row["answer"].get<bool>())}};
@@ -90,7 +91,7 @@ void compare(const std::vector<std::string>& names, const fs::path& data, int64_
     if (train) {
       for (const Json& row : raw_rows(task, data, true)) entry["train"].push_back(as_on_the_hub(name, row));
     } else if (shots == 0) {
-      // the task requires a split of this name but draws no examples from it
+      // the harness requires a split with this name, even if it draws no examples from it
       entry["train"].push_back(entry["rows"][0]);
     }
   }
@@ -118,7 +119,7 @@ void compare(const std::vector<std::string>& names, const fs::path& data, int64_
 const std::vector<std::string> kTasks = {"piqa",  "hellaswag",      "winogrande", "social_iqa",
                                          "boolq", "lambada_openai", "arc_easy",   "arc_challenge"};
 
-// Writes rows with unusual content: spaces at the edges, empty parts, markup, capitals, other scripts.
+// Writes rows with unusual content: leading and trailing spaces, empty fields, markup, capitals, other scripts.
 void write_rows(const Folder& folder) {
   std::string piqa, hellaswag, winogrande, siqa, boolq, lambada, arc;
   for (int i = 0; i < 12; ++i) {
@@ -183,7 +184,7 @@ TEST(HarnessTasks, FewShotExamples_AreTheSame) {
   compare(trained, folder.path, 3, true);
   compare({"arc_easy", "arc_challenge"}, folder.path, 5, true);
   compare({"lambada_openai"}, folder.path, 2, false);
-  compare({"piqa"}, folder.path, 11, true);  // 13 rows, one of them duplicated: requires a second draw
+  compare({"piqa"}, folder.path, 11, true);  // of 13 rows, two are equal, so the sampler must draw a second time
 }
 
 TEST(HarnessTasksData, FullSets_GiveTheSameStrings) {

@@ -1,4 +1,4 @@
-// Tests `lazy eval` as one process and as several processes that divide the work.
+// Tests `lazy eval` in one process and in several processes that share the work.
 #include <gmock/gmock.h>
 
 #include <fstream>

@@ -35,7 +35,8 @@ class LengthStudy : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder); }
 
-  // A stub model over bytes. Its loss is `near` for a target after fewer than 100 tokens, and `far` otherwise.
+  // Returns a stub model over bytes. The loss of a target is `near` if fewer than 100 tokens precede it, and `far`
+  // otherwise.
   ModelVariant subject(const std::string& label, float near, float far) {
     return {label, "models/" + label, "", [=] {
               ModelConfig config;
@@ -75,12 +76,12 @@ TEST_F(LengthStudy, Curves_AreComparedWithIntervals) {
   EXPECT_EQ(bins.back()["from"], 129);
   EXPECT_EQ(bins.back()["loss"], 3.0);
   EXPECT_EQ(bins[5]["loss"], 2.0);
-  // The interval of the difference between `steep` and `flat` is above zero.
+  // The confidence interval of the loss of `steep` minus the loss of `flat` must be above zero.
   const Json& change = wikitext["change_against_first"][0];
   EXPECT_EQ(change["model"], 1);
   EXPECT_DOUBLE_EQ(change["lengths"][1]["difference"].get<double>(), loss - 2);
   EXPECT_GT(change["lengths"][1]["interval"][0].get<double>(), 0);
-  // The number of words is the number of words on the pages.
+  // The perplexity per word must be computed with the number of words of the pages.
   const double words = flat[0]["words"].get<double>(), tokens = flat[0]["tokens"].get<double>();
   EXPECT_DOUBLE_EQ(flat[0]["word_perplexity"].get<double>(), std::exp(2 * tokens / words));
 
@@ -89,10 +90,10 @@ TEST_F(LengthStudy, Curves_AreComparedWithIntervals) {
   EXPECT_EQ(lambada["lengths"][0]["tokens"], 38.0);
   EXPECT_EQ(lambada["standard"]["max_length"], 64);
   EXPECT_NEAR(lambada["standard"]["word_perplexity"].get<double>(), std::exp(2 * (4 + 5) / 2.0),
-              1e-9);  // " mat", " time"
+              1e-9);  // the last words are " mat" and " time"
 
   const std::string table = to_table(results);
-  EXPECT_THAT(table, Names({"wikitext", 95, 5}));  // the level of the interval in percent, and the number of documents
+  EXPECT_THAT(table, Names({"wikitext", 95, 5}));  // 95 % is the level of the interval; 5 documents
   EXPECT_THAT(table, testing::HasSubstr("7.389 [7.389, 7.389]"));
   EXPECT_THAT(table, testing::HasSubstr("|129-256|"));
   EXPECT_EQ(
@@ -218,13 +219,13 @@ TEST(LengthVariant, RopeBase_ChangesOnlyPositions) {
   const double plain = value("");
   EXPECT_EQ(value("rope-base=10000"), plain);
   EXPECT_NE(value("rope-base=500000"), plain);
-  // Equals a model that was saved with this base.
+  // The result must equal the result of a model that was saved with this RoPE base.
   ModelConfig other = config;
   other.positions.rope_base = 5e5;
   LanguageModel expected(other, 3);
   EXPECT_EQ(value("rope-base=500000"), score(expected, windows, {1, ""})[0].log_likelihood);
   EXPECT_NE(value("positions=yarn:4"), plain);
-  EXPECT_NE(value("cache=streaming:2+3"), plain);           // of eight tokens, the last ones attend to fewer keys
+  EXPECT_NE(value("cache=streaming:2+3"), plain);           // the last of the eight tokens attend to fewer keys
   EXPECT_NEAR(value("cache=streaming:4+28"), plain, 1e-4);  // no key is evicted
   fs::remove_all(folder);
 }

@@ -27,7 +27,7 @@ TEST(LengthLambada, Streams_ContainEveryTokenOnceAndWholeItems) {
   const std::vector<int32_t> separator = {1, 2};
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(0)}) {
     const int64_t least = min_lambada_length(items, separator, bos);
-    EXPECT_EQ(least, 15 + (bos ? 1 : 0));  // 2 + 14 tokens; the last token is only a target
+    EXPECT_EQ(least, 15 + (bos ? 1 : 0));  // 2 + 14 tokens, because the last token is only a target and not an input
     EXPECT_THROW(lambada_streams(items, separator, bos, least - 1), Error);
     for (const int64_t length : {least, least + 1, least + 9, int64_t{1000}}) {
       std::vector<int32_t> targets;
@@ -56,14 +56,15 @@ TEST(LengthLambada, Streams_ContainEveryTokenOnceAndWholeItems) {
 TEST(LengthLambada, ContextFreeModel_GivesTheSameSumsForEveryLength) {
   const auto items = numbered_items({{5, 1}, {9, 3}, {1, 1}, {12, 2}, {7, 1}, {4, 4}});
   const std::vector<int32_t> separator = {1, 2};
-  // The loss is id / 100. Even ids are predicted correctly. Last words: 15 | 25-27 | 29 | 42, 43 | 51 | 56-59.
+  // Every id has the loss id / 100, and even ids are predicted correctly. The ids of the last word of each of the six
+  // items are 15 | 25-27 | 29 | 42, 43 | 51 | 56-59.
   const Scorer rule = stub([](const std::vector<int32_t>&, int32_t id) {
     return TargetScore{-float(id) / 100, id % 2 == 0 || id == 29 || id == 51};
   });
   for (const int64_t length : {15, 40, 100}) {
     const LambadaSums sums = score_lambada(rule, items, separator, std::nullopt, length, "");
     EXPECT_EQ(sums.tokens, (std::vector<double>{6, 12, 2, 14, 8, 8}));
-    EXPECT_NEAR(sums.loss[1], 12 * 0.215, 1e-5);  // ids 16 to 27
+    EXPECT_NEAR(sums.loss[1], 12 * 0.215, 1e-5);  // this item has the ids 16 to 27
     EXPECT_NEAR(sums.word_loss[1], 0.25 + 0.26 + 0.27, 1e-5);
     EXPECT_EQ(sums.word_correct, (std::vector<double>{0, 0, 1, 0, 1, 0}));
     const LambadaSums standard = score_lambada_standard(rule, items, std::nullopt, 10, "");

@@ -15,7 +15,7 @@ namespace lazy::eval::length {
 
 TokenizedText numbered(const std::vector<int>& sizes) {
   TokenizedText text;
-  int32_t id = 3;  // 0 is BOS
+  int32_t id = 3;  // ids start at 3, because 0 is BOS
   for (const int size : sizes) {
     text.documents.emplace_back();
     for (int i = 0; i < size; ++i) text.documents.back().push_back(id++);
@@ -38,7 +38,7 @@ TEST(LengthRolling, Score_MatchesTokenByTokenEvaluation) {
   for (const int64_t length : {8, 37}) {
     const RollingSums sums = score_rolling(make_scorer(model, {}, false), text, length, 0, {}, "");
     std::vector<double> expected(3);
-    for (int64_t i = 1; i < 38; ++i) {  // stream[i] is predicted from the tokens since the start of its window
+    for (int64_t i = 1; i < 38; ++i) {  // stream[i] is predicted from the preceding tokens of its window
       const int64_t window = (i - 1) / length * length, begin = std::min(window, std::max<int64_t>(0, 37 - length));
       const std::vector<int64_t> input(stream.begin() + (window + length > 37 ? begin : window), stream.begin() + i);
       const at::NoGradGuard no_grad;
@@ -67,7 +67,7 @@ TEST(LengthRolling, Score_CountsEveryTokenOnce) {
         const RollingSums sums = score_rolling(spy, text, 16, 0, {bos, per_document, stride, 0}, "");
         for (int32_t id = 3; id < 101; ++id) EXPECT_EQ(seen[id], 1) << id;
         EXPECT_LE(longest, 16u);
-        EXPECT_EQ(sums.tokens, (std::vector<double>{30, 1, 17, 50}));  // BOS between documents is not counted
+        EXPECT_EQ(sums.tokens, (std::vector<double>{30, 1, 17, 50}));  // BOS tokens between documents are not counted
         EXPECT_EQ(sums.loss, sums.tokens);
       }
     }
@@ -91,7 +91,7 @@ TEST(LengthRolling, Bins_FollowNumberOfPrecedingTokens) {
     return TargetScore{-float(before.size()), false};
   });
   const RollingSums sums = score_rolling(counting, numbered({40, 24}), 16, 0, {}, "");
-  const std::vector<double> mean = {1, 2, 3.5, 6.5, 12.5}, tokens = {4, 4, 8, 16, 32};  // 64 tokens in four windows
+  const std::vector<double> mean = {1, 2, 3.5, 6.5, 12.5}, tokens = {4, 4, 8, 16, 32};  // 64 tokens, four windows of 16
   ASSERT_EQ(sums.bin_loss.size(), mean.size());
   for (size_t b = 0; b < mean.size(); ++b) {
     EXPECT_EQ(total(sums.bin_tokens[b]), tokens[b]);
@@ -132,8 +132,8 @@ TEST(LengthBootstrap, SameSeed_GivesTheSameInterval) {
   const double mean = total(loss) / total(tokens);
   EXPECT_LT(interval.low, mean);
   EXPECT_GT(interval.high, mean);
-  // The normal interval of the ratio estimator is 3.92 standard errors wide. Resampling adds a relative error of a few
-  // percent.
+  // The 95 % interval of the ratio estimator under the normal approximation is 3.92 standard errors wide. Resampling
+  // adds a relative error of a few percent.
   double variance = 0;
   for (size_t i = 0; i < 200; ++i) variance += std::pow(loss[i] - mean * tokens[i], 2);
   const double width = 3.92 * std::sqrt(variance) / total(tokens);
@@ -149,7 +149,7 @@ TEST(LengthBootstrap, TooFewUnits_GiveNoInterval) {
 }
 
 TEST(LengthBootstrap, Wilson_MatchesKnownValues) {
-  const auto half = *wilson(5, 10);  // 0.2366 to 0.7634 (Wilson 1927)
+  const auto half = *wilson(5, 10);  // the interval is 0.2366 to 0.7634 (Wilson 1927)
   EXPECT_NEAR(half.low, 0.2366, 1e-4);
   EXPECT_NEAR(half.high, 0.7634, 1e-4);
   EXPECT_NEAR(wilson(5, 5)->low, 0.5655, 1e-4);

@@ -1,5 +1,5 @@
-// A scorer that computes scores by a rule instead of a model. The rule receives the same context as a model before each
-// target.
+// A scorer that computes scores by a rule instead of a model. For each target, the rule receives the same preceding
+// tokens that a model would receive.
 #pragma once
 #include <functional>
 #include <vector>

@@ -13,7 +13,7 @@
 
 namespace lazy::eval::length {
 
-// The tokenizer `bytes`, and real vocabularies if LAZY_TEST_DATA contains them.
+// Returns the tokenizer `bytes`, and also the tokenizers of Llama 2 and GPT-2 if LAZY_TEST_DATA contains them.
 std::vector<std::shared_ptr<Tokenizer>> tokenizers() {
   std::vector<std::shared_ptr<Tokenizer>> all = {load_tokenizer("bytes")};
   for (const char* name : {"tokenizers/llama2-tokenizer.model", "tokenizers/gpt2"}) {
@@ -22,8 +22,8 @@ std::vector<std::shared_ptr<Tokenizer>> tokenizers() {
   return all;
 }
 
-// A scorer that searches the text for the key and predicts it. If the text does not contain the key, its answer is
-// wrong.
+// Returns a scorer that searches the last `reach` bytes of the text for the key and predicts it. If the key is not
+// there, the answer is wrong.
 Scorer key_reader(std::shared_ptr<Tokenizer> tokenizer, size_t reach) {
   return [=](const std::vector<Window>& windows, const std::string&) {
     std::vector<Score> scores;
@@ -63,7 +63,7 @@ TEST(LengthPasskey, KeyReader_ScoresAllAndLimitedReachNone) {
       for (const DepthResult& cell : evaluate_passkey(key_reader(tokenizer, 20), *tokenizer, length, options, ""))
         EXPECT_EQ(cell.exact, 0);
     }
-    // A scorer that sees the second half of the context finds only the keys in this half.
+    // A scorer that sees only the second half of the context must find exactly the keys in this half.
     const auto half = evaluate_passkey(key_reader(tokenizer, 1000), *tokenizer, 2000, options, "");
     EXPECT_EQ(half[0].exact, 0);
     EXPECT_EQ(half[1].exact, 0);
@@ -83,8 +83,8 @@ TEST(LengthPasskey, Prompt_IsDeterminedBySeed) {
   EXPECT_EQ(a.answer.size(), 6u);
   const std::string needle = "The pass key is" + a.answer + ". ";
   EXPECT_THAT(a.text, testing::HasSubstr(needle));
-  // The notes are the same for every depth; only the position of the key changes. In the prompt without the key, no
-  // part of the key remains.
+  // The depth changes only the position of the key; the remaining text is the same. The prompt without the key must not
+  // contain any part of the key.
   const auto without = passkey_prompt(10, 0.5, 7, false);
   EXPECT_EQ(without.text.find(a.answer), std::string::npos);
   for (const double depth : {0.0, 0.3, 1.0}) {
@@ -103,7 +103,7 @@ TEST(LengthRecall, Sequence_ContainsPairsOnceAtDepth) {
   const auto tokenizer = load_tokenizer("bytes");
   const auto vocabulary = recall_vocabulary(*tokenizer, 8);
   EXPECT_EQ(std::count_if(vocabulary.begin(), vocabulary.end(), [](int32_t id) { return id > 255; }),
-            0);  // contains neither BOS nor EOS
+            0);  // the vocabulary contains neither BOS nor EOS
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(256)}) {
     for (const double depth : {0.0, 0.4, 1.0}) {
       for (const int64_t length : {32, 100}) {
@@ -125,7 +125,7 @@ TEST(LengthRecall, Sequence_ContainsPairsOnceAtDepth) {
           if (i >= first && i < first + 16) continue;
           EXPECT_FALSE(keys.contains(ids[i]) || values.contains(ids[i]));
         }
-        // The value of each question also follows its key in the list of pairs.
+        // In the list of pairs, the key of each question must be followed by the expected value.
         for (const size_t t : s.value_targets) {
           const size_t at = ids.size() - s.window.targets.size() + t;
           const auto planted = std::find(ids.begin() + static_cast<int64_t>(first), ids.end(), ids[at - 1]);
@@ -153,14 +153,15 @@ TEST(LengthRecall, Induction_ScoresAllAndGuessing_ScoresChance) {
       EXPECT_EQ(cell.exact, 32);
       EXPECT_EQ(cell.log_likelihood, 0);
     }
-    // Predicts a random token of the last 200 tokens: about one in 200 predictions is correct.
+    // This scorer predicts a random token of the preceding text of 200 tokens, so about one in 200 predictions is
+    // correct.
     Random random(1);
     const Scorer guess = stub([&](const std::vector<int32_t>& before, int32_t target) {
       return TargetScore{-3, before[random.below(before.size())] == target};
     });
     int64_t right = 0;
     for (const DepthResult& cell : evaluate_recall(guess, *tokenizer, 200, options, "")) right += cell.exact;
-    EXPECT_LT(right, 12);  // 160 questions; on average 0.8 answers are correct
+    EXPECT_LT(right, 12);  // of 160 answers, 0.8 are correct on average
   }
   SyntheticOptions options;
   const auto bytes = load_tokenizer("bytes");
@@ -168,7 +169,7 @@ TEST(LengthRecall, Induction_ScoresAllAndGuessing_ScoresChance) {
   EXPECT_EQ(min_recall_length(options), 31);
   EXPECT_NO_THROW(evaluate_recall(none, *bytes, 31, options, ""));
   EXPECT_THROW(evaluate_recall(none, *bytes, 30, options, ""), Error);
-  options.pairs = 100;  // this needs four times as many distinct tokens as there are bytes
+  options.pairs = 100;  // 100 pairs need four times as many distinct tokens as there are bytes
   EXPECT_THROW(evaluate_recall(none, *bytes, 1000, options, ""), Error);
 }
 

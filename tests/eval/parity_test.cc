@@ -1,5 +1,6 @@
-// Compares a rolling benchmark, from tokens to log-likelihood, with transformers and the windows of
-// lm-evaluation-harness, for the same model folder and the same ids.
+// Compares a benchmark that is scored in rolling windows, from tokens to log-likelihoods, with transformers.
+// transformers scores the windows of lm-evaluation-harness. Both programs use the same model folder and the same token
+// ids.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -54,7 +55,7 @@ json.dump(out, open(sys.argv[1], 'w'))
     worst = std::max(worst, std::abs(total - expected[i].get<double>()));
   }
   RecordProperty("largest_difference", fmt::format("{:.2e}", worst));
-  EXPECT_LT(worst, 1e-3);  // the project's bound for the difference of a request's log-likelihood from the harness
+  EXPECT_LT(worst, 1e-3);  // maximum difference from the harness that the project allows per request
   fs::remove_all(folder);
 }
 

@@ -1,5 +1,5 @@
-// Compares the scoring engine with plain evaluation of the model: one window at a time, without shared prefixes or
-// skipped positions.
+// Compares the scoring engine with a plain evaluation of the model, which scores one window at a time, without shared
+// prefixes and without skipping positions.
 #include "eval/score.h"
 
 #include <ATen/ATen.h>
@@ -38,7 +38,7 @@ ModelConfig sliding() {
   return config;
 }
 
-// A model with LongRoPE. Of the windows of up to 64 tokens, some are shorter and some are longer than the original
+// A model with LongRoPE. The test windows have up to 64 tokens, some fewer and some more than the model's original
 // length.
 ModelConfig longrope() {
   ModelConfig config = tiny();
@@ -55,8 +55,8 @@ ModelConfig mixing(MixerType type) {
                   .heads = 2,
                   .chunk = 8,
                   .memory_expansion = 2,
-                  .segment = 8};  // the windows below have several chunks
-  config.init_std = 0.15;         // a larger value makes MAC amplify rounding errors from segment to segment
+                  .segment = 8};  // short, so that the test windows have several chunks
+  config.init_std = 0.15;         // with larger values, MAC amplifies rounding errors from segment to segment
   infer_mixer_sizes(config);
   return config;
 }
@@ -71,17 +71,17 @@ std::vector<int32_t> random_ids(std::mt19937& random, int64_t count) {
   return ids;
 }
 
-// Requests of all kinds that occur in the benchmarks.
+// Returns requests of every kind that occurs in the benchmarks.
 std::vector<Request> questions() {
   std::mt19937 random(3);
   std::vector<Request> out;
   for (int64_t length : {1, 5, 23, 60}) {
     const auto context = random_ids(random, length);
-    // one context with several choices
+    // one context with several choices of different lengths
     for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});
-    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});  // answers of one token
+    for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});  // two answers of one token each
     const auto ending = random_ids(random, 6);
-    for (int n = 0; n < 2; ++n) {  // different contexts with the same ending
+    for (int n = 0; n < 2; ++n) {  // two different contexts with the same ending
       auto other = context;
       const auto more = random_ids(random, 2 + n);
       other.insert(other.end(), more.begin(), more.end());
@@ -89,7 +89,7 @@ std::vector<Request> questions() {
     }
     out.push_back({random_ids(random, 9), random_ids(random, 4)});  // a request that shares nothing with another
   }
-  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // exceeds the length of the model
+  out.push_back({random_ids(random, 200), random_ids(random, 5)});  // this context exceeds the model's length
   out.push_back({out.back().context, random_ids(random, 2)});
   out.push_back(out.back());  // a duplicate request
   return out;
@@ -108,7 +108,7 @@ TEST_P(Scores, MatchPlainEvaluation) {
   const int64_t max_length = 64;
   std::vector<Window> windows;
   for (const Request& request : requests) windows.push_back(window_of(request, max_length));
-  // The greedy continuation of a context, so that `greedy` is true for one window.
+  // Appends the greedy continuation of a context, so that `greedy` is true for at least one window.
   Window greedy = windows[0];
   for (int n = 0; n < 3; ++n) {
     const std::vector<int64_t> wide(greedy.input.begin(), greedy.input.end());
@@ -178,7 +178,7 @@ TEST(Score, Ranks_DivideTheWindows) {
         EXPECT_NEAR(found[i].log_likelihood, expected[i].log_likelihood, 1e-4) << i;
         EXPECT_EQ(found[i].greedy, expected[i].greedy) << i;
       }
-      // More ranks than windows.
+      // There are more ranks than windows, so some ranks have no work.
       EXPECT_NEAR(
           score(model, std::vector<Window>{{{1, 2}, {3}}}, {.batch_size = 0, .title = "", .ranks = &communicator})[0]
               .log_likelihood,
@@ -205,7 +205,7 @@ TEST(Requests, LongRequest_IsTruncatedAtStart) {
 }
 
 TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
-  // shared prefix: 3 tokens
+  // the first three windows share a prefix of 3 tokens
   const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}},
                                        {{1, 2, 3}, {9}},       {{7, 2, 3}, {9}},  // shares nothing with its neighbors
                                        {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},  // identical windows
@@ -217,15 +217,15 @@ TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
 
 TEST(Prefix, ContainedWindow_IsComputedOnce) {
   const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}}, {{1, 2, 3, 4}, {8}},
-                                       {{1, 2}, {9}},                        // a prefix of the first
-                                       {{1, 2, 5}, {9}},                     // diverges: computed separately
+                                       {{1, 2}, {9}},                        // a prefix of the first window
+                                       {{1, 2, 5}, {9}},                     // differs, so it is computed separately
                                        {{7}, {9}},          {{7, 8}, {9}}};  // longer than the previous window
   EXPECT_EQ(group_contained(windows),
             (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
   EXPECT_TRUE(group_contained({}).empty());
 }
 
-// Windows scored through a streaming cache give the same results as the model called token by token.
+// Scores windows through a streaming cache. The results must match a model that is called token by token.
 TEST(StreamingScore, StreamingCache_MatchesTokenByTokenEvaluation) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,

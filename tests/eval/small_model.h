@@ -1,5 +1,5 @@
-// Small models for the tests in this folder, and their scores computed from complete matrices of logits. The weights
-// are far from zero so that errors are visible.
+// Small models for the tests in this directory, and reference scores that are computed from complete matrices of
+// logits. The weights are far from zero, so that an error changes the scores visibly.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -22,7 +22,7 @@ inline ModelConfig small_config(int64_t vocabulary = 300, int64_t max_length = 6
   return config;
 }
 
-// Three layers with grouped heads.
+// Three layers with grouped-query attention.
 inline ModelConfig grouped_config(int64_t vocabulary, int64_t max_length = 64) {
   ModelConfig config = small_config(vocabulary, max_length);
   config.hidden_size = 48;

@@ -1,4 +1,4 @@
-// Tests random numbers, which must match Python, and standard errors, which must match lm-evaluation-harness.
+// Tests two things: random numbers must match Python, and standard errors must match lm-evaluation-harness.
 #include <gtest/gtest.h>
 
 #include "core/checksum.h"
@@ -63,7 +63,7 @@ json.dump([mean_stderr(values), bootstrap_stderr(perplexity, values, iters=3000)
   EXPECT_NEAR(perplexity_stderr({values[0], values[1]}, 100) / expected[2].get<double>(), 1, 1e-12);
 }
 
-// Results of the harness for the same values, for machines where the harness is not installed.
+// The expected values were computed by the harness and recorded here, so that the test runs without the harness.
 TEST(StandardError, StandardError_MatchesRecordedValues) {
   const auto values = some_values(23);
   EXPECT_NEAR(mean_stderr(values), 0.31318462048157686, 1e-14);
@@ -81,13 +81,13 @@ TEST(Metrics, DocumentMetrics_HandleTiesNaNsAndLengths) {
   q.choices = {"ééé", "abcd", ""};
   q.label = 0;
   EXPECT_EQ(document_metrics(choice_task(), q, {{-3}, {-3}, {-9}}),
-            (std::vector<double>{1, 0, 1}));  // a tie; -3/3, -3/4; -3/6, -3/4
+            (std::vector<double>{1, 0, 1}));  // acc: tie; acc_norm: -3/3, -3/4; acc_bytes: -3/6, -3/4
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-9}}),
-            (std::vector<double>{1, 0, 1}));  // -6/3, -7/4; -6/6, -7/4
+            (std::vector<double>{1, 0, 1}));  // acc_norm compares -6/3 with -7/4, acc_bytes -6/6 with -7/4
   q.label = 2;
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-1}}), (std::vector<double>{1, 0, 0}));  // -1/0 is -inf
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {0}}),
-            (std::vector<double>{1, 1, 1}));  // 0/0 is NaN, which is the maximum for numpy
+            (std::vector<double>{1, 1, 1}));  // 0/0 is NaN, which numpy treats as the maximum
 }
 
 TEST(Metrics, Aggregate_GivesMeansAndChance) {

@@ -1,4 +1,4 @@
-// Tests task files that a user writes, and the search for documents.
+// Tests task files that users write, and the search for the files that contain a task's documents.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Checks the exact text that the nine tasks give to the model for hand-written rows.
+// Checks the exact text that the model receives in the nine tasks, for hand-written rows.
 #include "eval/tasks/task.h"
 
 #include <gmock/gmock.h>
@@ -110,10 +110,10 @@ TEST(Tasks, InvalidRow_ErrorNamesLineAndField) {
     return refusal("piqa", std::string(piqa).replace(piqa.find('%'), 1, label));
   };
   EXPECT_THAT(with("2"), Names({"piqa.jsonl:1", "{{label}}", 0, 1, 2}));
-  // the Hub's value for labels that are not published
+  // the data sets on the Hub use -1 for labels that are not published
   EXPECT_THAT(with("-1"), Names({"piqa.jsonl:1", "{{label}}", -1}));
   EXPECT_THAT(with("\"\""), Names({"piqa.jsonl:1", "{{label}}", "\"\""}));
-  EXPECT_EQ(with("\"b\""), "");  // the text of the correct choice
+  EXPECT_EQ(with("\"b\""), "");  // a label may also be the text of the correct choice
   EXPECT_EQ(with("true"), "");
   EXPECT_THAT(with("null"), Names({"piqa.jsonl:1", "{{label}}", "null"}));
   EXPECT_EQ(refusal("piqa", R"({"goal": "g", "sol1": "a", "sol2": 7, "label": 0})"), "");

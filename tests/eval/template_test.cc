@@ -85,8 +85,8 @@ TEST(PythonText, CaseAndLength_MatchPython) {
   EXPECT_EQ(python_capitalize(""), "");
   EXPECT_EQ(python_length("né€𝄞"), 4);
   EXPECT_EQ(python_rstrip(" a\u00a0\n "), " a");
-  // All letters of the Latin, Greek, Cyrillic and Armenian blocks for which Python maps both cases to a single
-  // character.
+  // Covers all letters of the Latin, Greek, Cyrillic and Armenian blocks whose lower case and upper case are single
+  // characters in Python.
   const auto python = python_output(R"(
 import json, sys
 cases = [c for c in map(chr, range(0x20, 0x587)) if len(c.lower()) == len(c.upper()) == 1]

@@ -36,7 +36,7 @@ TEST(Wikitext, Detokenize_AppliesRules) {
   EXPECT_EQ(d("at N 5"), "at 1 5");
   EXPECT_EQ(d("Teddy 's Story"), "Teddy's Story");
   EXPECT_EQ(d("( open"), "( open");
-  EXPECT_EQ(d("(\u00a0x\u3000)"), "(x)");  // \s of Python matches Unicode spaces
+  EXPECT_EQ(d("(\u00a0x\u3000)"), "(x)");  // as in Python, \s matches Unicode spaces
   EXPECT_EQ(d(""), "");
 }
 

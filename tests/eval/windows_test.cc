@@ -20,16 +20,16 @@ Ids range(int32_t begin, int32_t end) {
 }
 
 TEST(RollingWindows, Windows_MatchHandComputedValues) {
-  const Ids tokens = range(1, 11);  // tokens 1 to 10, prefix 0
-  // Windows of 4 tokens with a context of one token: the first two predict 4 tokens each. The last one predicts the 2
-  // remaining tokens, and its input is extended to the left to 4 tokens.
+  const Ids tokens = range(1, 11);  // the tokens are 1 to 10, and the prefix is 0
+  // Windows of 4 tokens with a context of one token. The first two windows predict 4 tokens each. The last window
+  // predicts the 2 remaining tokens; its input is extended to the left, so that it also has 4 tokens.
   const std::vector<Window> expected = {
       {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{4, 5, 6, 7}, {5, 6, 7, 8}}, {{6, 7, 8, 9}, {9, 10}}};
   EXPECT_EQ(rolling_windows(tokens, 0, 4), expected);
-  // Context 2: each window after the first predicts 3 tokens.
+  // With a context of 2 tokens, each window after the first one predicts 3 tokens.
   const std::vector<Window> two = {{{0, 1, 2, 3}, {1, 2, 3, 4}}, {{3, 4, 5, 6}, {5, 6, 7}}, {{6, 7, 8, 9}, {8, 9, 10}}};
   EXPECT_EQ(rolling_windows(tokens, 0, 4, 2), two);
-  // A text shorter than a window, a text of exactly one window, one token, an empty text.
+  // Texts that are shorter than a window, exactly one window long, one token long, and empty.
   EXPECT_EQ(rolling_windows(range(1, 4), 0, 4), (std::vector<Window>{{{0, 1, 2}, {1, 2, 3}}}));
   EXPECT_EQ(rolling_windows(range(1, 5), 0, 4), (std::vector<Window>{{{0, 1, 2, 3}, {1, 2, 3, 4}}}));
   EXPECT_EQ(rolling_windows(Ids{7}, 0, 4), (std::vector<Window>{{{0}, {7}}}));
@@ -59,7 +59,7 @@ TEST(RollingWindows, Windows_PredictEveryTokenOnceFromPrecedingTokens) {
 }
 
 TEST(RollingWindows, BosEveryWindow_StartsEachWindowWithBos) {
-  const Ids tokens = range(1, 11);  // tokens 1 to 10, BOS 0
+  const Ids tokens = range(1, 11);  // the tokens are 1 to 10, and BOS is 0
   const std::vector<Window> expected = {
       {{0, 1, 2, 3}, {1, 2, 3, 4}}, {{0, 5, 6, 7}, {5, 6, 7, 8}}, {{0, 7, 8, 9}, {9, 10}}};
   EXPECT_EQ(rolling_windows_with_bos(tokens, 0, 4), expected);

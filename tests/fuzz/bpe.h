@@ -1,4 +1,4 @@
-// Checks that both readers of byte-level BPE share. They run after a reader accepted its files.
+// Checks that are used for both readers of byte-level BPE files. They run after a reader has accepted its files.
 #pragma once
 #include "data/tokenizers/bpe.h"
 

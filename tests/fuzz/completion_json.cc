@@ -1,4 +1,4 @@
-// The JSON of requests to POST /v1/completions, /v1/chat/completions and /v1/attention.
+// Fuzzes the parser of JSON requests to POST /v1/completions, /v1/chat/completions and /v1/attention.
 #include <nlohmann/json.hpp>
 
 #include "serve/openai/request.h"
@@ -20,7 +20,7 @@ LAZY_FUZZ_TARGET(completion_json) {
     const bool chat = json.contains("messages");
     const serve::GenerationFields fields = chat ? serve::GenerationFields(serve::parse_chat(json, body, unknown))
                                                 : serve::GenerationFields(serve::parse_completion(json, unknown));
-    fields.sampling.validate("serve");  // accepted options must be valid for sampling
+    fields.sampling.validate("serve");  // options that the parser accepts must be valid for the sampler
     fuzz::require(fields.n >= 1 && fields.n <= 128, "n is within its limits");
     fuzz::require(fields.stop.size() <= serve::kMaxStopStrings, "stop strings are within their limit");
     fuzz::require(chat || fields.max_tokens.value_or(-1) >= 0, "max_tokens is set");

@@ -1,4 +1,4 @@
-// The config.json of a model folder.
+// Fuzzes the reader of a model folder's config.json.
 #include <nlohmann/json.hpp>
 
 #include "model/config.h"
@@ -10,7 +10,7 @@ LAZY_FUZZ_TARGET(config_json) {
   fuzz::put("config.json", input);
   const ModelConfig config = ModelConfig::from_directory(fuzz::scratch());
   count_parameters(config);
-  // An accepted value can be written, and reading it again gives the same value.
+  // An accepted configuration must be the same after it has been written and read again.
   const auto written = config.to_json();
   try {
     const auto again = ModelConfig::from_json(nlohmann::json::parse(written.dump()), "written").to_json();

@@ -1,5 +1,5 @@
-// A TOML configuration, followed by the configuration that it may extend ("base.toml") and by lines of --set overrides.
-// All parts that `lazy train` uses are read.
+// Fuzzes the reader of TOML configurations. The input is a configuration, followed by a file that it may extend
+// ("base.toml") and by lines of --set overrides. All sections that `lazy train` uses are read.
 #include <nlohmann/json.hpp>
 
 #include "core/config.h"
@@ -19,7 +19,7 @@ LAZY_FUZZ_TARGET(configuration) {
     if (!line.empty() && overrides.size() < 8) overrides.push_back(line);
   }
   const auto config = train::TrainConfig::load(path, overrides);
-  // An accepted value can be written, and reading it again gives the same value.
+  // An accepted configuration must be the same after it has been written and read again.
   const std::string text = Config::load(path, overrides).to_toml();
   const std::string again = Config::parse(text, "written").to_toml();
   fuzz::require(text == again, "a configuration changed when it was written and read again: " + text + " / " + again);

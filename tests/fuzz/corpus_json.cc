@@ -1,4 +1,4 @@
-// The corpus.json of a folder with two valid shards.
+// Fuzzes the reader of corpus.json, in a folder with two valid shards.
 #include "data/sequences.h"
 #include "data/shards/corpus.h"
 #include "target.h"
@@ -27,7 +27,7 @@ LAZY_FUZZ_TARGET(corpus_json) {
     int64_t ids[2];
     sequences.read(0, ids);
   }
-  // An accepted value can be written, and reading it again gives the same value.
+  // Accepted values must be the same after they have been written and read again.
   write_corpus_info(folder, info);
   const CorpusInfo again = read_corpus_info(folder);
   fuzz::require(again.inputs == info.inputs && again.seed == info.seed && again.splits.size() == info.splits.size() &&

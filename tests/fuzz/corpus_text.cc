@@ -1,5 +1,5 @@
-// Text of a corpus: JSON lines, plain text or POD, compressed or not. The first two bytes of the input select the
-// reading options.
+// Fuzzes the reader of corpus text: JSON lines, plain text or POD, compressed or not. The first two bytes of the input
+// select the options of the reader.
 #include <algorithm>
 
 #include "core/text.h"

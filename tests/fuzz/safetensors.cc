@@ -1,4 +1,4 @@
-// A safetensors file.
+// Fuzzes the reader of safetensors files.
 #include "model/safetensors_format.h"
 
 #include "target.h"
@@ -7,7 +7,8 @@ using namespace lazy;
 
 LAZY_FUZZ_TARGET(safetensors) {
   const SafetensorsHeader header = parse_safetensors(input, "model.safetensors");
-  // In an accepted file, the tensors cover the data exactly. Code that maps them never reads outside the file.
+  // In an accepted file, the tensors must cover the data exactly, so that code that maps the tensors never reads
+  // outside of the file.
   uint64_t end = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     unsigned __int128 bits = static_cast<unsigned>(safetensors_dtype_bits(entry.dtype));
@@ -18,7 +19,7 @@ LAZY_FUZZ_TARGET(safetensors) {
     end = entry.end;
   }
   fuzz::require(header.data_start + end == input.size(), "the data ends where the file ends");
-  // An accepted value can be written, and reading it again gives the same value.
+  // An accepted header must be the same after it has been written and read again.
   const std::string written = format_safetensors_header(header.metadata, header.entries);
   const SafetensorsHeader again =
       parse_safetensors(written + std::string(input.substr(header.data_start)), "written.safetensors");

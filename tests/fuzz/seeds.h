@@ -1,12 +1,12 @@
-// The seed corpora: valid inputs of every target, created by the helpers that the other tests use.
+// The seed corpora of the fuzz targets: valid inputs, created by the helpers that other tests use, and invalid ones.
 #pragma once
 #include <map>
 #include <string>
 
 namespace lazy::fuzz {
 
-// Maps target -> name -> input. A name that begins with "bad" is an input that must be rejected. A name that begins
-// with "other" is an input that may be accepted or rejected.
+// Maps the name of a target to its inputs by name. An input whose name begins with "bad" must be rejected. An input
+// whose name begins with "other" may be accepted or rejected. All other inputs must be accepted.
 using Seeds = std::map<std::string, std::map<std::string, std::string>>;
 Seeds make_seeds();
 

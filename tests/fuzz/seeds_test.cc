@@ -179,7 +179,7 @@ void add_requests(Seeds& seeds) {
   all["bad-body"] = "[]";
 }
 
-void add_command_lines(Seeds& seeds) {  // the words of the examples in --help
+void add_command_lines(Seeds& seeds) {  // the command lines of the examples in --help
   const char* const lines[] = {
       "train --model lazy-340m --recipe 15b --set data.corpus=corpora/fineweb --resume --threads 2",
       "data prepare book.txt --output corpus --train-tokenizer 4096 --max-document 64kb --validation 0.1",
@@ -227,7 +227,8 @@ Seeds make_seeds() {
   return seeds;
 }
 
-// Writes the seed corpora for scripts/fuzz.sh to the folder fuzz-seeds/ next to the program.
+// Checks that each seed is accepted or rejected as its name says. Also writes the seeds to the folder fuzz-seeds/ next
+// to the program, where scripts/fuzz.sh reads them.
 TEST(Fuzz, Seeds_AreAcceptedOrRejectedAsNamed) {
   const fs::path folder = fs::path(LAZY_BINARY).parent_path() / "fuzz-seeds";
   const Seeds seeds = make_seeds();
@@ -247,7 +248,8 @@ TEST(Fuzz, Seeds_AreAcceptedOrRejectedAsNamed) {
   }
 }
 
-// Replaces a short run of libFuzzer on machines without clang: seeds with deterministic damage.
+// Damages the seeds in a deterministic way and runs the targets on them. This replaces a short run of libFuzzer on
+// machines without clang.
 TEST(Fuzz, DamagedSeed_IsAcceptedOrRejected) {
   const Seeds seeds = make_seeds();
   Random random(1);

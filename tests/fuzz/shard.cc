@@ -1,5 +1,6 @@
-// A shard file. The first byte of the input selects the reading options and whether the checksums are corrected,
-// because a fuzzer could not guess them. The other bytes are the file.
+// Fuzzes the reader of shard files. The first byte of the input selects the options of the reader and whether the
+// checksums in the file are corrected, because a fuzzer could not guess valid checksums. The remaining bytes are the
+// file.
 #include "data/shards/shard.h"
 
 #include <cstring>
@@ -52,7 +53,7 @@ LAZY_FUZZ_TARGET(shard) {
   options.bos_per_sequence = how & 4;
   options.shuffle = how & 8;
   options.documents_per_group = 3;
-  try {  // only the header is read; of the index and the tokens, only the parts in use are checked
+  try {  // may accept a damaged file: only the header and the parts of the index and tokens in use are checked
     options.packing = Packing::windows;
     read_sequences(path, options);
   } catch (const Error&) {

@@ -1,9 +1,5 @@
-// Fuzz targets: a reader receives arbitrary bytes. It must return a value or throw one lazy::Error with a message of
-// one line.
-//
-// A target is a file that ends with
-//   LAZY_FUZZ_TARGET(name) { ... uses `input`, a std::string_view ... }
-// libFuzzer runs each target as a separate program (scripts/fuzz.sh). The tests run all targets on the seeds.
+// Fuzz targets. Each target gives arbitrary bytes to a reader. The reader must either return a value or throw
+// lazy::Error with a message of one line.
 #pragma once
 #include <fmt/format.h>
 #include <unistd.h>
@@ -30,7 +26,8 @@ inline std::vector<Target>& targets() {
   return all;
 }
 
-// Reports a defect. libFuzzer stores the input that causes it.
+// Reports a defect and ends the program if the condition is false. libFuzzer then stores the input that causes the
+// defect.
 inline void require(bool condition, const std::string& what) {
   if (condition) return;
   fmt::print(stderr, "fuzz: {}\n", what);
@@ -51,7 +48,7 @@ inline std::string outcome(void (*run)(std::string_view), std::string_view input
   return "";
 }
 
-// Splits an input into several files, which are separated by lines of "%%". Missing files are empty.
+// Splits an input into `count` files, which are separated by lines of "%%". Files that are missing are empty.
 inline constexpr std::string_view kPart = "\n%%\n";
 inline std::vector<std::string> parts(std::string_view input, size_t count) {
   std::vector<std::string> out;
@@ -64,7 +61,7 @@ inline std::vector<std::string> parts(std::string_view input, size_t count) {
   return out;
 }
 
-// A folder of this process for readers that take a path. scripts/fuzz.sh places it in memory.
+// Returns a folder for readers that take a path. Every process has a separate one. scripts/fuzz.sh places it in memory.
 inline const std::filesystem::path& scratch() {
   struct Folder {
     std::filesystem::path path = std::filesystem::temp_directory_path() / fmt::format("lazy-fuzz-{}", ::getpid());

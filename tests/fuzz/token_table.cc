@@ -1,5 +1,5 @@
-// The special tokens of a folder: tokenizer_config.json, special_tokens_map.json, added_tokens.json and config.json
-// (each is absent if empty), then a regular expression of a tokenizer.json.
+// Fuzzes the reader of a folder's special tokens. The input consists of tokenizer_config.json, special_tokens_map.json,
+// added_tokens.json and config.json (an empty one is absent), followed by a regular expression as in a tokenizer.json.
 #include "data/tokenizers/token_table.h"
 
 #include <set>
@@ -31,7 +31,7 @@ LAZY_FUZZ_TARGET(token_table) {
       fuzz::require(joined == text, "the concatenated words are the text");
     }
   }
-  // A vocabulary with "a" to "z" at ids 0 to 25.
+  // A table for the vocabulary "a" to "z", with the ids 0 to 25.
   const TokenTable table =
       SpecialTokens(fuzz::scratch())
           .resolve(

@@ -1,4 +1,5 @@
-// A tokenizer.json, then a tokenizer_config.json (absent if empty) and a text to encode.
+// Fuzzes the reader of tokenizer.json. The input is a tokenizer.json, a tokenizer_config.json (absent if empty) and a
+// text to encode.
 #include "bpe.h"
 
 using namespace lazy;

@@ -1,4 +1,5 @@
-// A vocab.json and a merges.txt, then a tokenizer_config.json (absent if empty) and a text to encode.
+// Fuzzes the reader of vocab.json and merges.txt. The input is both files, a tokenizer_config.json (absent if empty)
+// and a text to encode.
 #include "bpe.h"
 
 using namespace lazy;

@@ -1,4 +1,4 @@
-// The index of sharded weights.
+// Fuzzes the reader of the index of sharded weights.
 #include "model/weight_map.h"
 
 #include "target.h"

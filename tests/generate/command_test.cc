@@ -1,4 +1,4 @@
-// `lazy info` and `lazy generate` run as command-line programs.
+// Tests `lazy info` and `lazy generate` as command-line programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Tokens that end a text.
+// Tests which tokens end a generated text.
 #include <gmock/gmock.h>
 
 #include <unistd.h>

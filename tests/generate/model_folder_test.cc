@@ -1,4 +1,4 @@
-// Model folders with a mismatching tokenizer, and incremental decoding of text.
+// Tests model folders whose tokenizer does not match the model, and incremental decoding of text.
 #include "generate/model_folder.h"
 
 #include <gmock/gmock.h>
@@ -23,12 +23,12 @@ const ModelConfig kSmall{.vocab_size = 259,
 TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
   const auto bytes = load_tokenizer("bytes");
   ModelConfig config = kSmall;
-  config.vocab_size = bytes->vocab_size() + 5;  // vocabulary padding is allowed
+  config.vocab_size = bytes->vocab_size() + 5;  // the model may have more rows than the tokenizer has tokens (padding)
   config.tokenizer_fingerprint = bytes->fingerprint();
   const TemporaryFolder folder;
   const auto error = [&] { return error_of([&] { load_model_folder(folder.path()); }); };
   LanguageModel(config, 1).save(folder.path());
-  // The folder has no tokenizer.
+  // The folder has no tokenizer yet, so loading must fail.
   EXPECT_THAT(error(), Names({folder.path().string(), "tokenizer.model", "tokenizer.json"}));
   bytes->save(folder.path());
   EXPECT_EQ(error(), "");
@@ -42,12 +42,12 @@ TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
   config.tokenizer_fingerprint = 0;
   config.vocab_size = 100;
   LanguageModel(config, 1).save(folder.path());
-  EXPECT_EQ(error(), "");  // the tokenizer may have more tokens than the model has rows ...
+  EXPECT_EQ(error(), "");  // the tokenizer may have more tokens than the model has rows
   const auto use = [&](const std::string& text) {
     return error_of([&] { check_embedding_rows(bytes->encode(text), config, *bytes, "generate"); });
   };
   EXPECT_EQ(use("Abc"), "");
-  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // ... as long as no text contains such a token
+  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // a text must not contain a token without a row
 }
 
 TEST(TextStream, Push_ReturnsWholeCharacters) {

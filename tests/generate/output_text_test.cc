@@ -53,7 +53,8 @@ TEST(OutputText, StopStrings_MatchSpecialTokens) {
   EXPECT_EQ(output_of({'a', 256, 'b', 'c'}, {"a</s>b"}, false), (Visible{"", true}));
 }
 
-// If text was held back for a stop string that does not occur, its special tokens remain hidden.
+// Text is held back while it may become a stop string. If the stop string does not occur, the text is released, but the
+// special tokens in it stay hidden.
 TEST(OutputText, HeldBackText_IsReleasedWithoutSpecialTokens) {
   EXPECT_EQ(output_of({'a', 256, 'b', 'x', 'y'}, {"a</s>bc"}), (Visible{"abxy", false}));
   EXPECT_EQ(output_of({'a', 256, 'b'}, {"a</s>bc"}), (Visible{"ab", false}));

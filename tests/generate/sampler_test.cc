@@ -21,7 +21,7 @@ std::map<int64_t, int> draw(const SamplingOptions& options, int times = 20000, c
   return out;
 }
 
-// Expects the share of an id within five standard deviations of its count.
+// Checks that the number of samples with this id is within five standard deviations of its expected value.
 void expect_share(const std::map<int64_t, int>& counts, int64_t id, double probability, int times = 20000) {
   const double sigma = std::sqrt(times * probability * (1 - probability));
   EXPECT_NEAR(counts.count(id) ? counts.at(id) : 0, times * probability, 5 * sigma) << id;
@@ -54,7 +54,7 @@ TEST(Sampler, TopK_KeepsTheLargest_TiesById) {
 TEST(Sampler, TopP_KeepsTheSmallestSufficientSet) {
   double total = 0;
   for (const float x : kLogits) total += std::exp(x);
-  const double two = 2 * std::exp(3.0) / total;  // total probability of the two largest
+  const double two = 2 * std::exp(3.0) / total;  // total probability of the two most likely tokens
   EXPECT_EQ(draw({.top_p = two - 0.01}).size(), 2u);
   EXPECT_EQ(draw({.top_p = two + 0.01}).size(), 3u);
   EXPECT_EQ(draw({.top_p = 1e-9}).size(), 1u);
@@ -62,9 +62,9 @@ TEST(Sampler, TopP_KeepsTheSmallestSufficientSet) {
 
 TEST(Sampler, RepetitionPenalty_DividesOrMultiplies) {
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}}).count(4),
-            1u);  // 3 / 2 < 3
+            1u);  // the penalty halves the logit 3 of token 1, below token 4
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}, {4, {.text = 1}}}).count(2), 1u);
-  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {{3, {.text = 2}}});  // -1 becomes -2
+  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {{3, {.text = 2}}});  // the logit becomes -2
   const double total = 2 * std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + std::exp(-2.0);
   expect_share(counts, 3, std::exp(-2.0) / total);
 }
@@ -84,7 +84,8 @@ TEST(Sampler, PresenceAndFrequencyPenalties_IgnoreThePrompt) {
 }
 
 TEST(Sampler, PresencePenalty_AppliesAfterTheRepetitionPenalty) {
-  // The adjusted logit is 3 / 2 - 1, not (3 - 1) / 2.
+  // The logit 3 is first divided by the repetition penalty, and then the presence penalty is subtracted: 3 / 2 - 1, not
+  // (3 - 1) / 2.
   const auto counts = draw({.repetition_penalty = 2, .seed = 2, .presence_penalty = 1}, 20000, {{1, {.text = 1}}});
   const double total = std::exp(1.0) + std::exp(0.5) + std::exp(2.0) + std::exp(-1.0) + std::exp(3.0);
   expect_share(counts, 1, std::exp(0.5) / total);
@@ -101,14 +102,15 @@ TEST(Sampler, LogitBias_IsAdded) {
 }
 
 TEST(Sampler, MinP_IsRelativeToTheMostLikelyToken) {
-  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // relative to the largest probability
+  const double of_2 = std::exp(-1.0), of_0 = std::exp(-2.0);  // probabilities relative to the largest one
   EXPECT_EQ(draw({.min_p = of_2 + 0.01}).size(), 2u);
   EXPECT_EQ(draw({.min_p = of_2 - 0.01}).size(), 3u);
   EXPECT_EQ(draw({.min_p = of_0 - 0.01}).size(), 4u);
   EXPECT_EQ(draw({.min_p = 1}).size(), 2u);
   const auto counts = draw({.seed = 4, .min_p = of_2 - 0.01});
   expect_share(counts, 2, std::exp(2.0) / (2 * std::exp(3.0) + std::exp(2.0)));
-  // min-p applies after the temperature: a high temperature lifts unlikely tokens over the threshold.
+  // min-p is applied after the temperature. A high temperature makes the distribution flatter, so unlikely tokens
+  // exceed the threshold.
   EXPECT_EQ(draw({.temperature = 10, .min_p = of_2}).size(), 5u);
   EXPECT_EQ(draw({.top_k = 1, .min_p = 0.01}).size(), 1u);
 }

@@ -22,7 +22,7 @@ Outcome run(const std::vector<std::string>& stops, const std::vector<std::string
   return out;
 }
 
-// Reference implementation: read the text byte by byte until it ends with a stop string.
+// Reference implementation: reads the text byte by byte until it ends with a stop string.
 Outcome plain(const std::vector<std::string>& stops, const std::string& text) {
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;

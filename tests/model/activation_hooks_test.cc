@@ -1,5 +1,5 @@
-// Tests of ActivationHooks: the names and their order, reading hooks (results do not change) and replacing hooks (only
-// later activations change).
+// Tests of ActivationHooks: the names of the hook points and their order, hooks that only read (the results must not
+// change) and hooks that replace an activation (only later activations may change).
 #include "model/activation_hooks.h"
 
 #include <ATen/ATen.h>
@@ -105,8 +105,8 @@ TEST(ActivationHooks, ResidualStream_IsSumOfBranchOutputs) {
       << "q must be rotated by RoPE";
 }
 
-// If the values are the identity matrix, the output of the operator's float64 definition is equal to the attention
-// weights.
+// If the values v are an identity matrix, the output of attention is equal to its weights. ops::normalized_weights must
+// return the same weights as this output of the operator in float64.
 TEST(ActivationHooks, Weights_MatchAttentionOperator) {
   const at::NoGradGuard guard;
   const auto wide = at::TensorOptions().dtype(at::kDouble);
@@ -188,8 +188,8 @@ TEST(ActivationHooks, CachedPasses_CallHooksWithSameValues) {
   EXPECT_THAT(error_of([&] { model.forward(ids, options); }), Names({"streaming", "probes"}));
 }
 
-// Compares the derivative of the loss with respect to the scale of a replacement x -> scale x with a difference
-// quotient.
+// A hook replaces an activation x by scale * x. The derivative of the loss with respect to `scale`, computed by
+// autograd, must match a difference quotient.
 TEST(ActivationHooks, Gradients_FlowThroughReplacement) {
   LanguageModel model(small_config("softmax"), 4);
   for (const char* place : {"layers.1.residual", "layers.1.attention.k", "layers.1.attention.scores",
@@ -197,7 +197,7 @@ TEST(ActivationHooks, Gradients_FlowThroughReplacement) {
     const auto value = [&](const at::Tensor& scale) {
       ActivationHooks probes;
       probes.replace(place, [&](const std::string&, const at::Tensor& t) {
-        const at::Tensor hidden = t.isneginf();  // masked pairs keep their score of -inf and have no gradient
+        const at::Tensor hidden = t.isneginf();  // masked pairs of tokens keep the score -inf and have no gradient
         return at::where(hidden, t.detach(), t.masked_fill(hidden, 0) * scale);
       });
       ForwardOptions options;

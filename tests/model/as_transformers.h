@@ -72,8 +72,8 @@ def take(where):
     return tensors
 )";
 
-// Python code. Checks that transformers computes the same logits from FOLDER/NAME/ours as from FOLDER/NAME, for every
-// folder.
+// Python code. For every model in a subfolder of FOLDER: checks that transformers computes the same logits from the
+// folder that our program has saved (FOLDER/NAME/ours) as from FOLDER/NAME.
 inline constexpr char kReadBack[] = R"(
 for where in (w for w in folder.iterdir() if w.is_dir()):
     out = load_file(where / "out.safetensors")
@@ -124,8 +124,8 @@ inline double rms_distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).square().mean().sqrt().item<double>();
 }
 
-// The distance of our results from float64 must be at most twice the distance of transformers' fp32 results, plus
-// rounding.
+// The distance of our results from the float64 results of transformers must be at most twice the distance of
+// transformers' fp32 results from them, plus rounding.
 inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact,
                             const std::string& name) {
   ASSERT_EQ(ours.sizes(), exact.sizes()) << name;

@@ -254,7 +254,7 @@ TEST(ModelConfig, KeysWithoutEffect_AreAccepted) {
             {"transformers_weights", "model.safetensors"},
             {"quantization_config", nullptr},
             {"auto_map", {{"AutoTokenizer", {"tokenization.Tokenizer", nullptr}}}},
-            {"norm_eps", 0.1},  // transformers ignores this name in the llama family
+            {"norm_eps", 0.1},  // in the llama family, transformers ignores this name
             {"num_kv_heads", 2},
             {"apply_residual_connection_post_layernorm", true}});
   EXPECT_EQ(ModelConfig::from_json(j, "config.json").to_json(), expected);

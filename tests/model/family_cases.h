@@ -1,13 +1,14 @@
 // Python scripts that create small model folders of every family with transformers; they are appended to kMakeFolders
 // (as_transformers.h). They cover every configuration that changes the computation and every format of files and
-// configurations. LongRoPE's factors of the fastest pair are powers of two, because transformers rounds the frequencies
-// to fp32 even in float64.
+// configurations. transformers computes RoPE frequencies in fp32 even for a float64 model. With LongRoPE, the factors
+// of the fastest rotating pair are therefore powers of two, which cause no rounding.
 #pragma once
 
 namespace lazy::testing {
 
-// Every configuration that changes the computation. Sizes are deliberately odd. 150 tokens exceed the windows and the
-// length from which scaled RoPE differs.
+// Every configuration that changes the computation. Sizes are intentionally not powers of two. The sequences of 150
+// tokens are longer than the attention windows and longer than the length from which scaled RoPE differs from plain
+// RoPE.
 inline constexpr char kLlamas[] = R"(
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -46,7 +47,7 @@ for seed in (0, 1):
         make(f"{name}-{seed}", kind(**{**shape, **changes}), dtype, "60KB" if sharded else "5GB", length=150, seed=seed)
 )";
 
-// Sizes are deliberately odd.
+// The sizes are intentionally not powers of two.
 inline constexpr char kGpt2[] = R"(
 from transformers import GPT2Config
 shape = dict(vocab_size=211, n_embd=60, n_layer=3, n_head=6, n_positions=64, bos_token_id=1, eos_token_id=2,
@@ -125,8 +126,8 @@ for seed in (0, 1):
     (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";
 
-// transformers' eager attention weights do not contain the share of the sink, so attention weights are not compared,
-// only logits and hidden states.
+// The attention weights that transformers' eager implementation returns do not include the weight of the sink.
+// Therefore only logits and hidden states are compared.
 inline constexpr char kGraniteSwas[] = R"(
 from transformers import GraniteSWAConfig
 everything = observe
@@ -193,8 +194,8 @@ for seed in (0, 1):
          rope_scaling=dict(type="yarn", **factors)), "bfloat16", seed=seed)
 )";
 
-// Windows in every second layer, by default and given as a list of layer types, with and without the caps of scores and
-// logits. The caps are low enough to change the results.
+// Models with a sliding window in every second layer (the default) and in layers given by a list of layer types, with
+// and without softcaps of the attention scores and of the logits. The softcaps are low enough to change the results.
 inline constexpr char kGemma2s[] = R"(
 from transformers import Gemma2Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -209,8 +210,8 @@ for seed in (0, 1):
                                           tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
 )";
 
-// Patterns of windows: the default pattern with seven layers, and a pattern given as a list of layer types. Also covers
-// scaled RoPE in the layers without a window, and capped logits.
+// Models with sliding windows in some layers: the default pattern with seven layers, and a pattern given by a list of
+// layer types. Also covers scaled RoPE in the layers without a window, and logits with a softcap.
 inline constexpr char kGemma3s[] = R"(
 from transformers import Gemma3TextConfig
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,

@@ -57,8 +57,8 @@ inline void expect_folder(const std::filesystem::path& where) {
   const at::Tensor& ids = theirs.at("ids");
   EXPECT_GT(expect_as_transformers(observed(model, ids), theirs), 2 * model.config().num_layers + 2);
 
-  // Computes the prompt in parts and token by token with a cache. This is not possible if RoPE depends on the sequence
-  // length, because cached keys keep the rotation of a shorter length.
+  // Computes the prompt in parts and then token by token, with a cache. This is not possible if the RoPE frequencies
+  // depend on the sequence length, because cached keys keep the rotation of a shorter sequence.
   const at::NoGradGuard guard;
   const int64_t length = ids.size(1);
   if (!rope_varies(model.config(), length)) {

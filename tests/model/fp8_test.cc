@@ -30,7 +30,8 @@ TEST(Fp8, LinearAndGradients_MatchQuantizedReference) {
   std::vector<at::Tensor> wanted{x, linear.parts()[0], linear.parts()[1]};
   auto found = torch::autograd::grad({y[0], y[1]}, wanted, d);
   found.insert(found.end(), {y[0], y[1]});
-  // The reference: the same matrix products in float64, and in fp32 with results rounded to the result dtype.
+  // Returns the reference: the same matrix products in float64, or in fp32 with results that are rounded to the result
+  // dtype.
   const auto expected = [&](at::ScalarType as) {
     const at::Tensor W = at::cat({linear.parts()[0], linear.parts()[1]}, 0).detach().to(at::kBFloat16);
     const at::Tensor flat = x.detach().view({96, 48});

@@ -1,5 +1,6 @@
-// Tests of gated attention and fixed sinks: the gate against plain loops, equal initial weights with and without gates,
-// and the checkpoint layout of the released gated models.
+// Tests of attention with output gates, and of sinks with a fixed value. The gates are compared with plain loops, the
+// initial weights must be the same with and without gates, and checkpoints in the layout of the released gated models
+// must load.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,7 +57,8 @@ const at::Tensor& stored(const LanguageModel& model, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-// With the same seed, a gated model and a model without gates have the same weights except for the gates.
+// With the same seed, a gated model and a model without gates have the same weights, except for the weights of the
+// gates.
 TEST(Gate, SameSeed_GivesSameOtherWeights) {
   LanguageModel with(gated(GateKind::element), 3), without(small_config(), 3);
   std::map<std::string, at::Tensor> theirs;
@@ -72,8 +74,9 @@ TEST(Gate, SameSeed_GivesSameOtherWeights) {
   }
 }
 
-// The gated heads must be sigmoid(sum_c W_gc x_btc) heads_bthd, where heads_bthd are the heads of the model without
-// gates and g is the head or the element of the head.
+// For batch entry b, token t, head h and dimension d, the gated heads must be sigmoid(sum_c W_gc x_btc) heads_bthd. x
+// is the input of attention with channels c, and heads_bthd are the heads of the model without gates. g is the index of
+// the gate: h with one gate per head, or (h, d) with one gate per element.
 TEST(Gate, GatedHeads_MatchDefinition) {
   const at::Tensor ids = some_ids();
   LanguageModel twin(small_config(), 3);
@@ -139,7 +142,8 @@ TEST(Gate, GatedModel_StreamsPacksAndRoundTrips) {
   }
 }
 
-// q_proj of the released models contains, for every key-value head, its queries followed by their gates.
+// In the released models, q_proj contains for each key-value head first the projections of its queries and then the
+// projections of their gates.
 TEST(Gate, ReleasedLayout_StoresGatesInQueryProjection) {
   for (const GateKind kind : {GateKind::head, GateKind::element}) {
     SCOPED_TRACE(name(kind));

@@ -100,8 +100,9 @@ at::Tensor random_ids(at::IntArrayRef shape, int64_t vocabulary, uint64_t seed) 
 
 // Compares two implementations. The distance of our results from float64 must be at most twice the distance of a plain
 // computation in the same precision, plus one rounding. The distance is the root mean square over all values that are
-// added under one name. With only a few values (such as the offsets of four heads) it would be random, so tests add
-// several seeds, and all layers use the same name. A single wrong element still dominates the distance.
+// added under one name. For few values (such as the offsets of four heads), it would depend too much on chance.
+// Therefore tests add the values of several seeds, and of all layers, under the same name. A single wrong element still
+// dominates the distance.
 class Distances {
  public:
   explicit Distances(double epsilon) : epsilon_(epsilon) {}

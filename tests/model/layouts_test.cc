@@ -43,7 +43,7 @@ TEST(Gpt2, Config_GivesGpt2Architecture) {
   EXPECT_EQ(c.architecture(), "GPT2LMHeadModel");
   EXPECT_EQ(c.kind(), "gpt2");
   EXPECT_EQ(c.intermediate(), 80);
-  // Parameters: wte and wpe; per layer two norms, c_attn, c_proj and the MLP; the final norm.
+  // Number of parameters: wte and wpe; two norms, c_attn, c_proj and the MLP in each of two layers; the final norm.
   EXPECT_EQ(count_parameters(c).total,
             31 * 20 + 16 * 20 + 2 * (4 * 20 + 21 * 60 + 21 * 20 + 21 * 80 + 81 * 20) + 2 * 20);
   EXPECT_THAT(error_of([] { gpt2("positions = \"alibi\""); }), Names({"gpt2", "positions", "learned", "alibi"}));
@@ -62,15 +62,15 @@ TEST(Gpt2, InitialWeights_MatchPublication) {
     const bool branch =
         name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
     if (p.dim() == 2) {
-      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // 2 layers: init_std / sqrt(4)
+      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // std of branches with 2 layers: init_std / sqrt(4)
     } else {
       EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
     }
   }
 }
 
-// A model without a query bias: the bias is not a parameter, and the saved folder contains zeros and a key in
-// config.json.
+// If the query bias is disabled, it is not a trained parameter. The saved folder contains zeros in its place, and its
+// config.json says that the query bias is disabled.
 TEST(Gpt2, QueryBias_CanBeDisabled) {
   const TemporaryFolder folder;
   LanguageModel model(gpt2("query_bias = false"), 3);
@@ -116,7 +116,8 @@ TEST(Layouts, Bfloat16_IsCloseToFp32) {
   }
 }
 
-// transformers rounds the factor to the model's dtype before the multiplication.
+// Gemma 3 multiplies the embeddings by a factor. transformers rounds this factor to the model's dtype before the
+// multiplication.
 TEST(Gemma3, EmbeddingScale_IsRoundedToComputeDtype) {
   const ModelConfig config = small_family("gemma3_text");
   LanguageModel model(config, 3);
@@ -136,7 +137,7 @@ TEST(Gemma3, EmbeddingScale_IsRoundedToComputeDtype) {
   }
 }
 
-// One error message lists all mismatches, with the tensor names of the folder.
+// One error message lists all missing and all unexpected tensors, with the names that the files of the folder use.
 TEST(Gpt2, LoadError_ListsMissingAndUnexpectedTensors) {
   const TemporaryFolder folder;
   LanguageModel(gpt2(), 5).save(folder.path());

@@ -198,7 +198,7 @@ TEST(ModelFolder, LoadError_StaysShortForManyMismatches) {
   LanguageModel(small_folder_model("lazy"), 5).save(folder.path());
   edit_config(folder.path(), [](auto& c) { c["num_hidden_layers"] = 200; });
   const std::string text = load_error(folder.path());
-  EXPECT_THAT(text, Names({2178, 2166}));  // number of missing tensors, and number of these that the message omits
+  EXPECT_THAT(text, Names({2178, 2166}));  // number of missing tensors, and how many of them the message omits
   EXPECT_LT(text.size(), 2000u);
 }
 

@@ -1,5 +1,5 @@
-// Tests of offloaded models, whose weights stay in the folder and are loaded layer by layer. The results must be equal
-// to the results of a model in memory, and the peak memory must not exceed one layer.
+// Tests of offloaded models, whose weights stay in files and are loaded one layer at a time. The results must equal the
+// results of a model in memory, and the peak memory must be far below the size of all layers.
 #include "model/offloaded_weights.h"
 
 #include <ATen/ATen.h>
@@ -22,7 +22,8 @@ namespace {
 
 using testing::TemporaryFolder;
 
-// One model of every family and of other mixers, with tied and with separate heads.
+// Returns a small model of every family and models with other mixers. Some have tied and some have separate output
+// heads.
 std::vector<ModelConfig> configs_on_disk() {
   std::vector<ModelConfig> out;
   for (const char* family :
@@ -63,7 +64,7 @@ TEST(OffloadedWeights, EveryModel_MatchesModelInMemory) {
   }
 }
 
-// Decoding token by token with a cache, with weights in two files.
+// Decodes token by token with a cache. The weights are in two files.
 TEST(OffloadedWeights, CachedDecoding_MatchesModelInMemory) {
   const at::NoGradGuard guard;
   const TemporaryFolder folder;
@@ -173,7 +174,7 @@ TEST(OffloadedWeightsAlone, PeakMemory_IsBoundedByLayer) {
                      .attention = {.num_heads = 8, .num_kv_heads = 8, .head_dim = 64},
                      .mlp = {.intermediate_size = 2048}};
   LanguageModel(config, 3).save(folder.path());
-  const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // bytes of fp32 weights
+  const double layer = 4.0 * (4 * 512 * 512 + 3 * 512 * 2048), all = 24 * layer;  // size of the fp32 weights in bytes
   const auto grown = [&](const auto& run) {
     std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak memory (VmHWM)
     const double before = memory_of("VmRSS");

@@ -83,7 +83,7 @@ class PublishedTransformerXl {
            w(name + ".bias");
   }
 
-  // x: the segment; all: the memory followed by the segment.
+  // x: hidden states of the segment. all: hidden states of the memory, followed by the ones of the segment.
   at::Tensor layer(int64_t n, const at::Tensor& x, const at::Tensor& all, at::Tensor* seen) const {
     const std::string at = "transformer.layers." + std::to_string(n) + ".", attention = at + "dec_attn.",
                       mlp = at + "pos_ff.";
@@ -128,8 +128,8 @@ class PublishedTransformerXl {
       rows.push_back(position.select(2, i).index_select(-1, distance));
     }
     s = (s + at::stack(rows, 2)) / std::sqrt(static_cast<double>(D));
-    // The masks of the published program: later keys are masked, and with same_length the last query sees as many keys
-    // as the first query.
+    // The masks of the published program: keys after the query are masked. With same_length, the last query of a
+    // segment sees as many keys as the first query does.
     const int64_t remembered = keys - queries, most = size("mem_len"), beyond = keys - most;
     at::Tensor hidden = at::ones({queries, keys}, at::kBool).triu(1 + remembered);
     if (c_["same_length"])

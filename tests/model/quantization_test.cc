@@ -1,5 +1,5 @@
-// Tests of rounding to nearest: against plain loops, against integer products, and against models of transformers with
-// the same rounding in PyTorch.
+// Tests of quantization by rounding to nearest: against plain loops, against integer matrix products, and against
+// models of transformers whose values are rounded in the same way in PyTorch.
 #include "model/quantization.h"
 
 #include <ATen/ATen.h>
@@ -94,8 +94,8 @@ TEST(Quantization, CachedPass_MatchesFullPass) {
   EXPECT_LT((at::cat(parts, 1) - full).abs().max().item<double>(), 1e-3 * full.abs().max().item<double>());
 }
 
-// Python code: mean negative log-likelihood of transformers' model, with its linear layers and its cache rounded in
-// PyTorch.
+// Python code. Prints the mean negative log-likelihood of a transformers model. Its linear layers and its cache are
+// rounded in PyTorch.
 constexpr char kInPyTorch[] = R"(
 import sys, torch
 from safetensors.torch import load_file, save_file

@@ -74,7 +74,7 @@ class ReferenceDecoder {
     return round(x / at::sqrt((x * x).mean(-1, true) + c_.norm.eps) * w_.at(name));
   }
 
-  at::Tensor heads(const at::Tensor& x, int64_t n) const {  // (batch, heads, length, head_dim)
+  at::Tensor heads(const at::Tensor& x, int64_t n) const {  // returns (batch, heads, length, head_dim)
     return x.view({x.size(0), x.size(1), n, c_.attention.head_dim}).transpose(1, 2);
   }
 
@@ -111,7 +111,7 @@ class ReferenceDecoder {
     return out.to(w_.begin()->second.scalar_type());
   }
 
-  // Returns the attention weights for the scores s (..., keys). Keys that are not visible get no weight.
+  // Returns the attention weights for the scores s (..., keys). Keys that are not visible get a weight of zero.
   at::Tensor normalized(const at::Tensor& s, const at::Tensor& visible, const std::string& prefix) const {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
@@ -152,7 +152,8 @@ class ReferenceDecoder {
            visible;
   }
 
-  // Transformer-XL: (q + v) W_r r for every pair of tokens, by distance.
+  // The position term of Transformer-XL's scores: (q + v) . W_r r for every pair of tokens, where v is the bias
+  // r_r_bias and r is the encoding of their distance.
   at::Tensor position_scores(const at::Tensor& q, const at::Tensor& distance, const std::string& prefix) const {
     const int64_t n = distance.size(0);
     const auto wide = at::TensorOptions().dtype(at::kDouble);
@@ -162,7 +163,7 @@ class ReferenceDecoder {
                                                                         -static_cast<double>(c_.hidden_size));
     const at::Tensor encodings = at::cat({angles.sin(), angles.cos()}, 1).to(q.scalar_type());
     const at::Tensor r = heads(project(encodings, prefix + "r_proj.weight").unsqueeze(0),
-                               c_.attention.num_heads);  // (1, heads, n, head_dim)
+                               c_.attention.num_heads);  // r has shape (1, heads, n, head_dim)
     const at::Tensor by_distance = at::matmul(q + w_.at(prefix + "r_r_bias").unsqueeze(1), r.transpose(2, 3));
     return by_distance.gather(3, distance.clamp_min(0).expand({q.size(0), c_.attention.num_heads, n, n}));
   }

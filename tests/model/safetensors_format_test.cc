@@ -66,7 +66,7 @@ TEST(SafetensorsFormat, FlippedBits_AreReadOrRejected) {
     for (const int bit : {0x01, 0x08, 0x80}) {
       std::string damaged = whole;
       damaged[i] = static_cast<char>(damaged[i] ^ bit);
-      refused += !message(damaged).empty();  // an exception other than Error fails the test
+      refused += !message(damaged).empty();  // any exception that is not an Error fails the test
     }
   }
   EXPECT_GT(refused, 300);

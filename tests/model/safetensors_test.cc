@@ -78,7 +78,7 @@ TEST(Safetensors, ShardsAndIndex_RoundTrip) {
   const SafetensorsFile file(folder / "model.safetensors.index.json");
   ASSERT_EQ(file.names().size(), tensors.size());
   for (const auto& [name, tensor] : tensors) EXPECT_TRUE(at::equal(file.tensor(name), tensor)) << name;
-  // Saving in the other form must remove the files of the first save.
+  // Now save in the sharded form. This must remove the files of the first save.
   write_safetensors_sharded(folder.path(), "model", tensors);
   size_t files = 0;
   for (const auto& item : std::filesystem::directory_iterator(folder.path())) files += item.is_regular_file();

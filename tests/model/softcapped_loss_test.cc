@@ -99,8 +99,8 @@ TEST(SoftcappedLoss, Gradients_MatchFiniteDifferences) {
   }
 }
 
-// The distance from float64 must be at most twice the distance of plain operations that round only inputs and outputs,
-// plus one rounding.
+// The distance of our results from float64 must be at most twice the distance of plain operations that round only
+// inputs and outputs, plus one rounding.
 TEST(SoftcappedLoss, Bf16_IsWithinTwiceReferenceError) {
   const SoftcapCase c = softcap_case();
   const auto results = [&](at::ScalarType type, bool fused) {

@@ -111,7 +111,7 @@ StreamingInputs inputs(const Case& c) {
   return in;
 }
 
-// Computes the same result as a single call, but in parts of `size` tokens with a cache.
+// Computes the same result as one call for the whole text, but in parts of `size` tokens with a cache.
 at::Tensor in_parts(const StreamingInputs& in, const StreamingCache& cache, int64_t size) {
   std::vector<at::Tensor> out;
   at::Tensor k = in.k.narrow(1, 0, 0), v = in.v.narrow(1, 0, 0);
@@ -270,8 +270,8 @@ TEST(StreamingModelSlow, LlamaModel_MatchesPublishedRule) {
             1e-5 * theirs.abs().max().item<double>());
 }
 
-// Reference implementation: every key-value head has its own list of tokens. After each token it drops the token with
-// the least weight that is not among the latest tokens.
+// Reference implementation of the cache that keeps the heaviest tokens: every key-value head has a separate list of
+// tokens. After each token, it drops the token with the smallest weight that is not among the latest tokens.
 at::Tensor heaviest_by_loops(const StreamingInputs& in, const StreamingCache& cache, int64_t* evicted) {
   const int64_t length = in.q.size(1), heads = in.q.size(2), kv_heads = in.k.size(2), dim = in.q.size(3);
   const auto frequencies = ops::rope_frequencies(in.rope.base, dim, in.rope.scaling);
@@ -323,7 +323,8 @@ TEST(HeaviestCache, HeaviestAttention_MatchesLoops) {
     const StreamingInputs in = inputs(c);
     int64_t evicted = 0;
     const at::Tensor expected = heaviest_by_loops(in, keep, &evicted);
-    // In several cases, the dropped token is not the token that has just left the group of the latest tokens.
+    // In several cases, the dropped token is an older token than the one that has just left the group of the latest
+    // tokens.
     EXPECT_GT(evicted, 3);
     for (const int64_t part : {40, 7, 1}) {
       StreamingInputs own = in;
@@ -390,7 +391,8 @@ TEST(ModelOptions, Positions_AreChangedAndErrorsNameOption) {
   }
 }
 
-// Scaled positions given by an option must give the same logits as a folder whose config.json has this scaling.
+// A model that is opened with a position-scaling option must give the same logits as a folder whose config.json has
+// this scaling.
 TEST(ModelOptions, OpenedFolder_UsesOptions) {
   const TemporaryFolder folder;
   LanguageModel(small("transformer"), 3).save(folder.path());
@@ -410,7 +412,8 @@ TEST(ModelOptions, OpenedFolder_UsesOptions) {
                         plain.forward(ids.narrow(1, 0, 32)).hidden));
 }
 
-// Full passes use the rounded weights, and decoding uses the int8 values. Both must give the same results.
+// With int8 weights, full passes use weights that are rounded to int8 and stored as floating-point numbers, whereas
+// decoding uses the int8 values. Both must give the same results.
 TEST(ModelOptions, Int8Weights_MatchRoundedModel) {
   const TemporaryFolder folder;
   for (const char* kind : {"transformer", "lazy"}) {

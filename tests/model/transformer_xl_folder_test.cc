@@ -23,7 +23,7 @@ using testing::PublishedTransformerXl;
 using testing::TemporaryFolder;
 using Tensors = PublishedTransformerXl::Tensors;
 
-// Sizes are odd where possible.
+// The sizes are odd numbers where this is possible.
 json published_config(const json& changes = {}) {
   json c = {{"model_type", "transfo-xl"},
             {"architectures", {"TransfoXLLMHeadModel"}},
@@ -50,7 +50,7 @@ json published_config(const json& changes = {}) {
   return c;
 }
 
-// All tensors of the class in transformers 4; tied tensors are included once.
+// Returns random values for all tensors of the model class in transformers 4. Tied tensors are included only once.
 Tensors random_tensors(const json& c, uint64_t seed) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   Tensors out;
@@ -115,8 +115,8 @@ at::Tensor folder_ids(uint64_t seed, int64_t length = 41) {
   return at::randint(97, {2, length}, at::detail::createCPUGenerator(seed), at::kLong);
 }
 
-// Results under the names of testing::observed, in one precision. Gradients are computed in segments as in training,
-// where no gradient flows to the memory.
+// Adds the results in one precision to `out`, under the names of testing::observed. As in training, the text is
+// computed segment by segment, and no gradient flows into the memory of earlier segments.
 void observe_published(const json& config, const Tensors& tensors, const at::Tensor& ids, at::ScalarType type,
                        const std::string& prefix, testing::Observed& out) {
   Tensors leaves;
@@ -279,8 +279,8 @@ TEST(TransformerXlFolder, PublishedSizes_AreRead) {
                       {"tie_projs", {false, true, true, true}}};
   for (const json& config : {older, json{{"model_type", "transfo-xl"}, {"vocab_size", 267735}}}) {
     const ModelConfig m = ModelConfig::from_json(config, "config.json");
-    // Tables of width 1024, 256, 64 and 16, their projections, one separate projection of the head, and biases. Each
-    // layer has five matrices of 1024 x 1024, two of 1024 x 4096, and vectors.
+    // Parameters: embedding tables of widths 1024, 256, 64 and 16, their projections, one separate projection of the
+    // head, and biases. Each layer has five matrices of 1024 x 1024, two of 1024 x 4096, and vectors.
     const int64_t tables = 20000 * 1024 + 20000 * 256 + 160000 * 64 + 67735 * 16,
                   projections = 1024 * (1024 + 256 + 64 + 16);
     const int64_t layer = 5 * 1024 * 1024 + 2 * 1024 + 4 * 1024 + 2 * 4096 * 1024 + 4096 + 1024;

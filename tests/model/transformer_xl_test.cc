@@ -52,7 +52,7 @@ Tensors random_case(const RelativeCase& c) {
   const int64_t reach = relative_reach(c.first + c.keys, c.segments, c.window);
   Tensors t = {normal({2, c.queries, c.heads, c.dim}), normal({2, c.keys, c.kv_heads, c.dim}),
                normal({2, c.keys, c.kv_heads, c.dim})};
-  t.push_back(t[kK].clone());  // the same values as kK, with a separate gradient
+  t.push_back(t[kK].clone());  // equal to kK, but with a separate gradient
   t.push_back(t[kV].clone());
   t.push_back(normal({reach, c.heads, c.dim}));
   t.push_back(normal({c.heads, c.dim}));
@@ -80,8 +80,8 @@ RelativeInputs inputs(const RelativeCase& c, const Tensors& t) {
   return in;
 }
 
-// The definition in Dai et al., section 3.3, element by element. For the elastic normalizer it is relu(p + tau / n)
-// with n visible keys.
+// The definition of the attention output in Dai et al., section 3.3, computed element by element. The weights of the
+// elastic normalizer are relu(p + tau / n), where p is the softmax and n is the number of visible keys.
 at::Tensor definition(const RelativeCase& c, const Tensors& t) {
   const auto q = t[kQ].accessor<double, 4>(), k = t[kK].accessor<double, 4>(), v = t[kV].accessor<double, 4>();
   const auto r = t[kR].accessor<double, 3>();
@@ -92,7 +92,7 @@ at::Tensor definition(const RelativeCase& c, const Tensors& t) {
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t g = h / (c.heads / c.kv_heads);
       for (int64_t row = 0; row < c.queries; ++row) {
-        const int64_t i = c.first + c.keys - c.queries + row;  // position in the text
+        const int64_t i = c.first + c.keys - c.queries + row;  // position of the query in the text
         std::vector<std::pair<int64_t, double>> scores;
         for (int64_t j = c.first; j <= i; ++j) {
           const int64_t segment = c.segments.length > 0 ? i / c.segments.length * c.segments.length : 0;
@@ -171,8 +171,8 @@ TEST(TransformerXl, Statistics_MatchWeights) {
   in.attention.return_stats = true;
   const at::Tensor stats = relative_attention(in).second;
   ASSERT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 2, 7}));
-  // With values that are 1 only for the first key, or for all keys, the output is the weight of the first key, or the
-  // sum of the weights.
+  // The output is the weight of the first key if v is 1 for this key and 0 for all others, and it is the sum of the
+  // weights if v is 1 for all keys.
   Tensors first = t, all = t;
   first[kV] = at::zeros_like(t[kV]);
   first[kV].select(1, 0).fill_(1);
@@ -204,7 +204,7 @@ at::Tensor text(int64_t batch, int64_t length, uint64_t seed = 1) {
 }
 
 // Computing a text segment by segment, as in the paper, must give the same results as computing the whole text. The
-// memory of a layer is the part of the preceding segment that the layer's cache retains.
+// memory of a layer is the part of the preceding segments that stays in the layer's cache.
 TEST(TransformerXl, WholeText_MatchesSegmentBySegment) {
   for (const auto& [segment, memory] : {std::pair{8, 8}, {8, 3}, {4, 16}, {0, 0}}) {
     LanguageModel model(relative_model(segment, memory), 3);
@@ -228,7 +228,7 @@ TEST(TransformerXl, Gradient_DoesNotReachEarlierSegment) {
   LanguageModel model(relative_model(8, 8), 3);
   const at::Tensor ids = text(1, 16);
   at::Tensor labels = at::full({1, 16}, -100, at::kLong);
-  labels.slice(1, 9).copy_(ids.slice(1, 8, 15));  // labels only in the second segment
+  labels.slice(1, 9).copy_(ids.slice(1, 8, 15));  // only the second segment has labels
   model.loss(ids, labels).backward();
   const at::Tensor gradient = model.parameters().front().second.grad();
   for (int64_t t = 0; t < 8; ++t) {
@@ -256,7 +256,7 @@ TEST(TransformerXl, PackedDocuments_AreIndependent) {
   const at::Tensor together = model.forward(packed.ids.unsqueeze(0), {.packed = &packed}).hidden;
   EXPECT_LT(testing::largest_difference(together, at::cat({model.forward(a).hidden, model.forward(b).hidden}, 1)),
             1e-4);
-  // A document that continues the first 13 tokens of another document contains only its own new tokens.
+  // A document may continue the first 13 tokens of another document. It then contains only its new tokens.
   const at::Tensor more = at::cat({a.slice(1, 0, 13), b.slice(1, 0, 9)}, 1);
   packed.ids = at::cat({a, b.slice(1, 0, 9)}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(13, 22)});

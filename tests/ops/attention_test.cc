@@ -62,8 +62,8 @@ TEST(AttentionOperator, MetaKernel_ReturnsSameShapes) {
   EXPECT_EQ(std::get<0>(real).strides(), std::get<0>(shape).strides());
 }
 
-// Compares every gradient of the fp32 kernels with the gradient of the float64 definition. Both use the same autograd
-// code.
+// Compares every gradient of the fp32 kernels with the gradient of the float64 definition. Both run through the same
+// autograd code.
 TEST(AttentionOperator, Gradients_MatchFloat64Reference) {
   const Inputs in = inputs(at::kFloat), exact = [&] {
     Inputs e = in;
@@ -87,8 +87,9 @@ TEST(AttentionOperator, Gradients_MatchFloat64Reference) {
   }
 }
 
-// The error of rotated_attention must not exceed the error of separate rotation and attention in fp32, both with q and
-// k as slices of one tensor and with separate tensors. The gradients of q, k and v are slices of one tensor.
+// Both rotated_attention and a separate RoPE followed by attention are compared with separate operators in fp32. The
+// error of rotated_attention must not be larger. q and k are either slices of one tensor or separate tensors. The
+// operator must return the gradients of q, k and v as slices of one tensor.
 TEST(AttentionOperator, RotatedAttention_MatchesSeparateRope) {
   const auto rotations = [](int64_t head_dim) {
     RopeOptions half, interleaved;
@@ -257,11 +258,11 @@ TEST(AttentionOperator, Backward_ChecksForwardResults) {
               Names({"lazy::attention_backward", "lse", std::string("[2, 4, 9]"), std::string("[2, 4, 3]")}));
 }
 
-// Weights below the smallest normal float16 number (2^-14) and below the smallest subnormal one (2^-24). The CPU
-// multiplies fp32 weights with V, so the output has only its own rounding error, in addition to the rounding of exp and
-// lse. A GPU rounds each weight to a multiple of 2^-24 before the product. On both devices, the weight of every key
-// counts as nonzero. The gradient of V is stored in float16, where it is rounded to the nearest multiple of 2^-24 and
-// not flushed to zero.
+// Some weights are below the smallest normal float16 number (2^-14), and some are below the smallest subnormal one
+// (2^-24). The CPU multiplies fp32 weights with V, so the output has only the rounding errors of exp, of lse and of the
+// output itself. A GPU rounds each weight to a multiple of 2^-24 before the product. On both devices, the weight of
+// every key counts as nonzero. The gradient of V is stored in float16, where it is rounded to the nearest multiple of
+// 2^-24 and not flushed to zero.
 TEST(AttentionOperator, TinyElasticWeights_AreNotFlushedInFloat16) {
   constexpr int64_t kKeys = 20000;
   at::manual_seed(7);
@@ -270,7 +271,7 @@ TEST(AttentionOperator, TinyElasticWeights_AreNotFlushedInFloat16) {
   const at::Tensor v = (1000 + 500 * at::randn({1, kKeys, 1, 8})).to(at::kHalf);
   AttentionOptions options;
   options.return_stats = true;
-  for (const double tau : {0.0, -0.98, -0.9998}) {  // the weights are (1 + tau) / 20000
+  for (const double tau : {0.0, -0.98, -0.9998}) {  // each weight is (1 + tau) / 20000
     const auto computed = [&](at::ScalarType type) {
       const at::Tensor values = here(v).to(type).set_requires_grad(true);
       const auto parameter = type == at::kDouble ? at::kDouble : at::kFloat;

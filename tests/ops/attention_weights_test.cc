@@ -1,5 +1,5 @@
-// Compares the explicit weights, computed by tensor operations, with the float64 definition of the kernels, for every
-// normalizer.
+// Tests the attention weights that are computed as a tensor by ATen operations. For every normalizer, they are compared
+// with the float64 definition of the kernels.
 #include "ops/attention_weights.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,7 @@ TEST(AttentionWeights, Weights_MatchFloat64Definition) {
     const AttentionTerms terms = terms_of(normalizer);
     const at::Tensor scores = attention_scores(q, k, terms), weights = normalized_weights(scores, terms);
     EXPECT_TRUE(at::allclose(weights, reference_weights(q, k, terms), 1e-11, 1e-13)) << normalizer.name;
-    if (normalizer.family == NormalizerFamily::threshold) continue;  // not supported by block_weights
+    if (normalizer.family == NormalizerFamily::threshold) continue;  // block_weights does not support this family
     const at::Tensor visible = scores[0][0].isneginf().logical_not();
     EXPECT_TRUE(at::allclose(
         weights, block_weights(scores, visible, visible.sum(1, true).to(at::kDouble), terms.tau, terms.options), 1e-11,

@@ -1,5 +1,5 @@
-// lazy::decode as an operator: equality with lazy::attention for a cache, and clear errors. The tests of the kernels
-// (tests/attention/decode_test.cc) check the numerical results.
+// Tests of the operator lazy::decode: its results for a cache equal the results of lazy::attention, and errors are
+// clear. tests/attention/decode_test.cc checks the numerical results of the kernels.
 #include "ops/decode.h"
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ TEST_F(DecodeOperator, Decode_MatchesAttention) {
   options.return_score_stats = true;
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     options.softcap = type == at::kHalf ? 0 : 1.5;
-    if (type == at::kDouble && q.is_cuda()) continue;  // float64 is supported only on the CPU
+    if (type == at::kDouble && q.is_cuda()) continue;  // only the CPU supports float64
     const auto parameters = type == at::kDouble ? at::kDouble : at::kFloat;
     const auto t = [&](const at::Tensor& x) { return x.to(type); };
     const auto [out, lse, stats] = decode(t(q), t(k), t(v), lengths, bias.to(parameters), tau.to(parameters), options);
@@ -47,7 +47,8 @@ TEST_F(DecodeOperator, Decode_MatchesAttention) {
   }
 }
 
-// Compares the count with the weights of the definition, for one, two and three query heads per key-value head.
+// Compares the number of rows of V that the operator reads with the nonzero weights of the definition, for one, two and
+// three query heads per key-value head.
 TEST_F(DecodeOperator, ValueRowCount_CountsRowsOfVThatAreRead) {
   if (q.is_cuda()) GTEST_SKIP() << "rows of V are counted only on the CPU";
   for (const int64_t kv_heads : {4, 2, 1}) {
@@ -117,7 +118,7 @@ TEST_F(DecodeOperator, InvalidArguments_AreNamedInError) {
   // Entries after the length are not read, so invalid pages and NaN have no effect.
   const at::Tensor wild = here(at::tensor({0L, -7L, 1L, 1000000L}).view({2, 2}));
   EXPECT_NO_THROW(decode(q, k, v, lengths, bias, tau, options, wild));
-  if (q.is_cuda()) return;  // a GPU does not check these numbers before the kernel runs
+  if (q.is_cuda()) return;  // on a GPU, the operator does not check lengths and page indices before the kernel runs
   EXPECT_THAT(with(at::full({2}, 41, at::kInt)),
               Names({"lazy::decode", "cache_lengths", 0, 40, "cache_lengths[0]", 41}));
   EXPECT_THAT(with(at::full({2}, -1, at::kInt)), Names({"lazy::decode", "cache_lengths[0]", -1}));

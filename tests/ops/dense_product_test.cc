@@ -16,8 +16,8 @@ namespace lazy::ops {
 namespace {
 using namespace std::chrono_literals;
 
-// Compares bf16 products with fp64 products of the same numbers, with a tolerance of one bf16 rounding. The shapes
-// cover small and large numbers of rows, one and several blocks of b, and strided operands.
+// Compares bf16 products a b^T with fp64 products of the same matrices. The tolerance is one bf16 rounding. The shapes
+// cover small and large numbers of rows, matrices b that fit in one block and that need several, and a strided operand.
 TEST(DenseProduct, Bf16Product_IsRoundedOnce) {
   struct Shape {
     int64_t m, n, k;

@@ -1,4 +1,5 @@
-// Tests on a GPU that the fused kernel for the layers of a decode step is bitwise equal to the separate kernels.
+// Tests on a GPU of the fused kernel that computes all layers of a decode step. It must be bitwise equal to the
+// separate kernels.
 #include "ops/fused_decode_layers.h"
 
 #include <ATen/ATen.h>
@@ -27,7 +28,8 @@ at::Tensor layer_random(at::IntArrayRef sizes, uint64_t seed, at::ScalarType typ
   return (at::randn(sizes, generator, at::TensorOptions().dtype(at::kFloat)) * deviation).to(type).to(test_device());
 }
 
-// Layers with random weights. The addresses of their tensors do not change, so that recorded work can be replayed.
+// Layers with random weights. The addresses of their tensors do not change, so that a captured CUDA graph can be
+// replayed.
 class LayersOfAStep {
  public:
   explicit LayersOfAStep(const LayersCase& of) : c_(of), pages_((c_.longest + kPage - 1) / kPage) {
@@ -119,7 +121,7 @@ class LayersOfAStep {
   FusedDecodeLayers in_;
 };
 
-// The kernel is launched once, then recorded as a CUDA graph and replayed with different inputs.
+// The kernel is launched once. Then it is captured in a CUDA graph, which is replayed with different inputs.
 TEST(FusedDecodeLayersGpu, FusedKernel_MatchesSeparateKernels) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},

@@ -39,7 +39,8 @@ double error(const at::Tensor& x, const at::Tensor& truth) {
   return ((x.to(at::kDouble) - truth).norm() / truth.norm()).item<double>();
 }
 
-// Returns the outputs, followed by the gradients of their sum weighted with fixed random numbers.
+// Returns the outputs of `function`, followed by the gradients with respect to its inputs. The loss is the sum of all
+// output elements, each multiplied by a fixed random number.
 Tensors run(const Function& function, const Tensors& inputs, at::ScalarType compute, at::ScalarType round) {
   Tensors leaves, cast;
   for (const at::Tensor& t : inputs) {
@@ -75,9 +76,10 @@ at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& w) {
 
 class Fused : public testing::TestWithParam<at::ScalarType> {};
 
-// Row lengths: on a GPU, rows for one warp and for several warps, rows that are not a multiple of a vector, and rows
-// that do not fit in the registers of a block. Rows of one or two elements are excluded: the gradient of the weight
-// would have only one or two elements, which the rounded composition could match exactly by chance.
+// Returns row lengths. On a GPU they cover rows for one warp and for several warps, rows whose length is not a multiple
+// of the vector size, and rows that do not fit in the registers of a block. Rows of one or two elements are excluded:
+// the gradient of the weight would have only one or two elements, which the reference with rounded inputs and outputs
+// could match exactly by chance.
 std::vector<int64_t> row_lengths() {
   return kOnGpu ? std::vector<int64_t>{7, 64, 200, 1024, 1030, 5120, 9000, 40000} : std::vector<int64_t>{7, 64, 200};
 }
@@ -96,7 +98,8 @@ TEST_P(Fused, AddRmsNorm_MatchesReference) {
   at::manual_seed(2);
   for (int64_t dim : row_lengths()) {
     SCOPED_TRACE(dim);
-    // Multiples of 1/32, whose sum is exact in every type, so that both references normalize the same values.
+    // Multiples of 1/32. The sum x + r is exact in every type, so the float64 reference and the rounded reference
+    // normalize the same values.
     const auto thirty_seconds = [&] { return here(at::randint(-64, 64, {3, 70, dim}).div(32.0)); };
     const at::Tensor x = thirty_seconds(), r = thirty_seconds();
     expect_matches(
@@ -111,7 +114,7 @@ TEST_P(Fused, AddRmsNorm_MatchesReference) {
   }
 }
 
-// In training, the weights stay in fp32 while the rows have 16 bits.
+// As in training, the norm's weight is in fp32, and the normalized rows have 16 bits.
 TEST_P(Fused, RmsNorm_AcceptsFloat32Weights) {
   at::manual_seed(6);
   const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble).set_requires_grad(true); };
@@ -180,7 +183,7 @@ TEST_P(Fused, SwigluHalvesBackward_MatchesSwigluBackward) {
   at::manual_seed(4);
   for (int64_t dim : {1, 24, 171, 1000}) {
     const at::Tensor all = random({5, 13, 2 * dim + 8}).to(GetParam()) * 3, d_y = random({5, 13, dim}).to(GetParam());
-    const at::Tensor gate_up = all.narrow(2, 8, 2 * dim);  // rows of a wider tensor
+    const at::Tensor gate_up = all.narrow(2, 8, 2 * dim);  // a view of columns 8 to 8 + 2 dim of wider rows
     const auto halves = gate_up.chunk(2, -1);
     const auto [d_gate, d_up] = swiglu_backward(d_y, halves[0], halves[1]);
     const auto [d_gate_up, y] = swiglu_halves_backward(d_y, gate_up, true);
@@ -192,8 +195,8 @@ TEST_P(Fused, SwigluHalvesBackward_MatchesSwigluBackward) {
   }
 }
 
-// Covers runs of tokens that start and end within documents, numbers of channels that are and that are not a multiple
-// of a vector, and rows of a wider tensor.
+// Covers runs of consecutive tokens (a GPU thread computes one run) that start and end within packed documents, numbers
+// of channels that are and that are not multiples of the vector size, and an input whose rows are slices of wider rows.
 TEST_P(Fused, ShortConvolution_MatchesReference) {
   at::manual_seed(11);
   const at::Tensor starts = at::tensor({0L, 1L, 3L, 3L, 31L, 32L, 64L, 200L});
@@ -226,8 +229,8 @@ TEST_P(Fused, ShortConvolution_MatchesReference) {
   }
 }
 
-// With `past`, the result continues as if the previous inputs were part of x. The weights stay in fp32 for 16-bit
-// inputs.
+// With `past`, the result is the same as if the previous inputs were part of x. The weights stay in fp32 even if the
+// inputs have 16 bits.
 TEST_P(Fused, ShortConvolution_ContinuesFromPast) {
   at::manual_seed(12);
   const at::Tensor x = random({2, 70, 40}).to(GetParam()), w = random({40, 1, 4}), b = random({40});
@@ -245,8 +248,8 @@ TEST_P(Fused, ShortConvolution_ContinuesFromPast) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
-// Batches and lengths that exceed the grid limit of the GPU. The last elements must be equal to the result of computing
-// only these elements.
+// Batch sizes and lengths that exceed the grid limit of the GPU, so that several launches are needed. The last elements
+// must be equal to the results of a call with only these elements.
 TEST_P(Fused, ShortConvolution_ExceedsGridLimit) {
   at::manual_seed(13);
   const at::Tensor w = random({8, 1, 4}), b = random({8});
@@ -325,14 +328,15 @@ TEST(FusedValues, Longrope_DividesFrequenciesByPairFactors) {
   EXPECT_EQ(rope_frequencies(1e4, 6, scaling).attention_factor, 1);
 }
 
-// Strided views and packed tokens give equal results.
+// RoPE of a strided view must equal RoPE of a contiguous copy, and RoPE of one sequence must equal RoPE of the batch.
 TEST_P(Fused, Rope_AcceptsStridedViews) {
   at::manual_seed(8);
   for (const int64_t dim : {40, 64}) {
     const at::Tensor x = random({2, 3, 9, dim}).to(GetParam()).transpose(1, 2);
     EXPECT_TRUE(at::equal(rope(x, 1e4), rope(x.contiguous(), 1e4)));
     EXPECT_TRUE(at::equal(rope(x[1], 1e4), rope(x, 1e4)[1]));
-    // The keys between queries and values of a fused projection, and a view whose start is not aligned to a vector.
+    // k is the slice of a fused projection between queries and values. One start of this slice is aligned to a vector,
+    // the other is not.
     const at::Tensor qkv = random({2, 9, 8 * dim + 1}).to(GetParam());
     for (const int64_t begin : {4 * dim, 4 * dim + 1}) {
       const at::Tensor k = qkv.narrow(-1, begin, 2 * dim).view({2, 9, 2, dim});
@@ -341,7 +345,8 @@ TEST_P(Fused, Rope_AcceptsStridedViews) {
   }
 }
 
-// Positions outside of the cached table, as int32 and int64, per token and per batch.
+// Positions beyond the cached RoPE table, as int32 and int64, with one position per token and with separate positions
+// for each sequence of the batch.
 TEST_P(Fused, Rope_AcceptsPositionsOutsideTable) {
   at::manual_seed(9);
   const at::Tensor x = random({2, 4, 3, 32}).to(GetParam()), places = here(at::tensor({30000L, 7L, 123456L, 8191L}));
@@ -367,8 +372,8 @@ TEST_P(Fused, LinearCrossEntropy_MatchesReference) {
   }
 }
 
-// Many tokens, which are processed in several chunks on every device; some of them are ignored. The result of a token
-// must not depend on its chunk.
+// There are so many tokens that every device processes them in several chunks. Some tokens are ignored (label -100).
+// The result of a token must not depend on the chunk to which it belongs.
 TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   at::manual_seed(10);
   const int64_t tokens = kOnGpu ? 5000 : 300, vocabulary = kOnGpu ? 50257 : 30001;
@@ -393,9 +398,9 @@ TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   for (size_t n = 0; n < 2; ++n) EXPECT_LE(error(found[n], expected[n]), rounding) << n;
 }
 
-// Rows of a large vocabulary whose exponentials (equal terms) sum up with a systematic rounding error in a naive fp32
-// loop, and rows with logits of up to 1e4. The logits are exact products, so that the only error is the error of the
-// operator.
+// Two kinds of difficult logits: many equal logits, whose exponentials a simple fp32 loop would add with a systematic
+// rounding error, and logits of up to 1e4. The logits are exact products of the inputs, so that all measured errors are
+// errors of the operator.
 TEST(FusedValues, LinearCrossEntropy_IsAccurateForLargeVocabulariesAndLogits) {
   constexpr int64_t kVocabulary = 262144;
   at::manual_seed(11);
@@ -444,7 +449,8 @@ TEST(FusedValues, LinearCrossEntropy_ReportsPerTokenResults) {
   EXPECT_FALSE(correct[2].item<bool>());
 }
 
-// On a GPU the message is printed when the host synchronizes, and the process can no longer use CUDA.
+// On a GPU, an invalid label stops the process: the message is printed at the next synchronization of the host, and the
+// process can no longer use CUDA.
 TEST(FusedDeathTest, LabelOutsideVocabulary_IsAnError) {
   const auto outcome = [](int64_t label) {
     return test::torch_error_of([&] {
@@ -501,7 +507,8 @@ TEST(FusedValues, Autocast_CastsLinearCrossEntropy) {
   EXPECT_TRUE(at::equal(expected, under));
 }
 
-// Autocast has to convert inputs of different types: bf16 from a projection and fp32 from a cache.
+// The inputs have different types, as in a model: bf16 from a projection and fp32 from a cache. Autocast must convert
+// them to one type.
 TEST(FusedValues, Autocast_CastsAttention) {
   const at::Tensor q = random({1, 9, 2, 16}), k = random({1, 9, 2, 16}), v = random({1, 9, 2, 16});
   const at::Tensor tau = here(at::full({2}, -1.0));

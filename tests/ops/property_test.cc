@@ -33,7 +33,7 @@ using kernels::test::Results;
 using kernels::test::Shape;
 using test::test_device;
 
-// Description of the current call, for failures and for the signal handler of a crash.
+// Text of the current call. Failure messages and the signal handler for crashes print it.
 char current_call[4000];
 void print_call_and_die(int signal) {
   [[maybe_unused]] auto ignored = ::write(STDERR_FILENO, current_call, std::strlen(current_call));
@@ -84,8 +84,8 @@ std::vector<double> values(const at::Tensor& t) {
   return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
 }
 
-// Returns the same values with a different memory layout: permuted, as a slice of a larger tensor, with strides, or
-// negated on read. Memory between the elements is NaN.
+// Returns a tensor with the same values as t but with a different memory layout: permuted, a slice of a larger tensor,
+// strided, or with PyTorch's negative bit (values are negated when they are read). Memory between the elements is NaN.
 at::Tensor restrided(const at::Tensor& t, Draw& draw) {
   if (t.dim() == 0) return t;
   switch (draw.between(0, 5)) {
@@ -168,7 +168,7 @@ std::vector<int32_t> random_cumulative(Draw& draw, int64_t tokens, size_t docume
 // A call of one of the operators, with every argument that a caller can set incorrectly.
 struct Call {
   enum Kind { forward, autograd, backward, decode } kind = forward;
-  std::map<std::string, at::Tensor> t;  // tensors by name; an absent name means None
+  std::map<std::string, at::Tensor> t;  // tensors by argument name; an absent name means None
   AttentionOptions o;
   std::string text;
 
@@ -211,7 +211,7 @@ std::map<std::string, at::Tensor> run(const Call& c) {
     const AttentionOptions all = leaf.options();
     std::tie(r["out"], r["lse"], r["stats"]) = attention(leaf.tensor("q"), leaf.tensor("k"), leaf.tensor("v"),
                                                          leaf.tensor("distance_bias"), leaf.tensor("tau"), all);
-    at::Tensor d_out = x("d_out");  // PyTorch checks d_out itself
+    at::Tensor d_out = x("d_out");  // replaced if its shape or type is wrong, because PyTorch checks it
     if (d_out.sizes() != r["out"].sizes() || d_out.options().type_equal(r["out"].options()) == false)
       d_out = at::ones_like(r["out"]);
     const auto gradients = torch::autograd::grad({r["out"]}, leaves, {d_out});
@@ -265,7 +265,8 @@ void describe(Call& c, int64_t number, const std::string& what) {
   std::snprintf(current_call, sizeof current_call, "%s", c.text.c_str());
 }
 
-// Returns a valid call for `shape`. q and scale may be multiplied by powers of two that cancel.
+// Returns a valid call for `shape`. q and scale may be multiplied by powers of two whose product is one, which changes
+// no score. gradient_scale: factor that converts the resulting d_q to the gradient of the original q.
 Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_scale) {
   Call c;
   const auto type = torch_type(s.dtype), real = s.dtype == DType::f64 ? at::kDouble : at::kFloat;
@@ -277,7 +278,7 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   const double scale = 1 / std::sqrt(static_cast<double>(s.head_dim));
   if (draw.chance(3)) c.o.scale = scale;
   if (draw.chance(4) && s.dtype != DType::f16) {
-    gradient_scale = 0.5;  // q is halved, so d_q is doubled
+    gradient_scale = 0.5;  // d_q is doubled, because q is halved
     q = q * 0.5;
     c.o.scale = 2 * scale;
   }
@@ -312,8 +313,8 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   return c;
 }
 
-// Converts a call for the packed problem `s` to a call of decode. Every document has `rows` queries. Its keys are
-// copied to a cache, paged or contiguous; all other cache entries are NaN.
+// Converts a call for the packed problem `s` to a call of decode. Every document becomes a sequence with `rows`
+// queries, whose keys are copied to a paged or contiguous cache. All other cache entries are NaN.
 void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
   c.kind = Call::decode;
   c.t.erase("d_out");
@@ -347,7 +348,7 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
     c.t[name] = restrided(cache, draw);
   }
   if (paged) {
-    for (int64_t b = 0; b < batch; ++b) {  // entries after the length may have any value
+    for (int64_t b = 0; b < batch; ++b) {  // page indices after the length may have any value
       for (int64_t n = (lengths[static_cast<size_t>(b)] + page - 1) / page; n < pages; ++n)
         table[static_cast<size_t>(b * pages + n)] = draw.of<int64_t>({-1, 1 << 30, 0});
     }
@@ -357,8 +358,8 @@ void turn_into_decode(Call& c, const Shape& s, int64_t rows, Draw& draw) {
   c.t.erase("cu_seqlens_k");
 }
 
-// Converts the results to the form of the comparison: (batch, tokens, heads, dim), and (heads, tokens) for row
-// statistics.
+// Converts the results of a call to the shapes that compare.cc expects: (batch, tokens, heads, dim) for tensors, and
+// (heads, tokens) for values per row such as lse.
 Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, double gradient_scale,
                 int64_t decode_rows) {
   Results x;
@@ -381,7 +382,7 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   const auto rows = [&](const char* name, int64_t parts) -> std::vector<double> {
     at::Tensor t = get(name);
     if (!t.defined() || t.numel() == 0) return {};
-    if (decode_rows > 0) {  // (batch, heads, rows) to (heads, tokens)
+    if (decode_rows > 0) {  // converts (batch, heads, rows) to (heads, tokens)
       t = t.view({parts, -1, s.heads, decode_rows}).transpose(1, 2);
     }
     return values(t);
@@ -396,7 +397,8 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   return x;
 }
 
-// Makes one mistake, or an unusual change that may be valid.
+// Changes the call in one random way. The change is a mistake that the operator must reject, or an unusual argument
+// that may be valid. Returns a description.
 std::string make_mistake(Call& c, Draw& draw) {
   std::vector<std::string> names;
   for (const auto& [name, t] : c.t) names.push_back(name);
@@ -454,7 +456,7 @@ std::string make_mistake(Call& c, Draw& draw) {
     case 9:
       c.o.sigmoid_bias = draw.of({0.0, double{NAN}, double{INFINITY}, -1e30, -2.0});
       return "with sigmoid_bias";
-    case 10: {  // integers out of range
+    case 10: {  // sets one integer of a tensor to a value that may be out of range
       for (const auto& key : {"cu_seqlens_q", "cu_seqlens_k", "cache_lengths", "block_table", "visible_count"}) {
         if (!c.t.contains(key) || c.t[key].numel() == 0 || c.t[key].is_floating_point()) continue;
         at::Tensor changed = c.t[key].to(at::kLong, false, true).contiguous();
@@ -473,8 +475,8 @@ std::string make_mistake(Call& c, Draw& draw) {
   }
 }
 
-// After a mistake that was accepted, compares with the float64 operator for the same values: the shapes must be equal,
-// and NaN may occur only where the float64 result is NaN.
+// If the operator accepted a mistake, the float64 operator must accept the same values. The shapes of the results must
+// be equal, and a result may be NaN only where the float64 result is NaN.
 void compare_loosely(const Call& c, const std::map<std::string, at::Tensor>& found) {
   Call exact = c;
   for (auto& [name, t] : exact.t) {
@@ -519,7 +521,7 @@ TEST(OperatorPropertiesSlow, RandomCall_MatchesReferenceOrThrows) {
     Draw draw{Random(static_cast<uint64_t>(seed) ^ Random(static_cast<uint64_t>(number)).next())};
     Shape shape = random_shape(draw);
     int64_t decode_rows = 0;
-    if (draw.chance(3)) {  // decode, which is checked as a packed problem
+    if (draw.chance(3)) {  // a call of decode, whose results are compared with a packed problem
       const auto documents = static_cast<size_t>(draw.between(1, 3));
       shape.batch = 1;
       decode_rows = draw.between(1, 3);
@@ -541,7 +543,7 @@ TEST(OperatorPropertiesSlow, RandomCall_MatchesReferenceOrThrows) {
     std::string what = "right";
     const bool mistaken = draw.chance(2);
     if (mistaken) {
-      if (decode_rows > 0) {  // a mistake may expose cache entries after the length
+      if (decode_rows > 0) {  // the mistake may expose entries after the length, which are NaN
         for (const char* name : {"k", "v"}) call.t[name] = at::nan_to_num(call.t[name]);
       }
       what = make_mistake(call, draw);

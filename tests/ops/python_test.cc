@@ -13,8 +13,8 @@ bool imports(const std::string& modules) {
   return std::system((kPython + " -c 'import " + modules + "' >/dev/null 2>&1").c_str()) == 0;
 }
 
-// A library with sanitizers needs the sanitizer libraries, which the Python interpreter does not load, to be loaded
-// first.
+// If the library is built with sanitizers, the sanitizer libraries must be loaded before it. The Python interpreter
+// does not load them, so LD_PRELOAD does.
 #ifdef __SANITIZE_ADDRESS__
 const std::string kPreload = "LD_PRELOAD=\"$(c++ -print-file-name=libasan.so) $(c++ -print-file-name=libubsan.so)\" ";
 #else

@@ -1,5 +1,5 @@
-// Tests of lazy::quantize_fp8 on the CPU or on the device of LAZY_TEST_DEVICE: scales, rounding, layouts. On a GPU the
-// stored numbers must equal those computed on the CPU.
+// Tests of lazy::quantize_fp8 on the CPU or on the device of LAZY_TEST_DEVICE: scales, rounding and layouts. On a GPU,
+// the stored numbers must equal the numbers that are computed on the CPU.
 #include "ops/quantize_fp8.h"
 
 #include <ATen/ATen.h>
@@ -17,7 +17,7 @@ const c10::Device kFp8Device = test::test_device();
 
 class QuantizeFp8 : public testing::TestWithParam<at::ScalarType> {
  protected:
-  // Number of mantissa bits, and the smallest positive number.
+  // bits: number of mantissa bits of the fp8 type. least: smallest positive number of the fp8 type.
   int bits() const { return GetParam() == at::kFloat8_e4m3fn ? 3 : 2; }
   double least() const { return std::ldexp(1, GetParam() == at::kFloat8_e4m3fn ? -9 : -16); }
 };
@@ -35,7 +35,7 @@ TEST_P(QuantizeFp8, ValuesScaleAndLayouts_AreCorrect) {
       for (const int64_t width : widths) {
         const at::Tensor wide = (at::randn({n, width + 16}) * size).to(at::kBFloat16);
         on_cpu.push_back(wide.narrow(1, 8, width));
-        parts.push_back(wide.to(kFp8Device).narrow(1, 8, width));  // rows of a wider tensor
+        parts.push_back(wide.to(kFp8Device).narrow(1, 8, width));  // a view of some columns of a wider matrix
       }
       const Fp8Matrix m = quantize_fp8(parts, GetParam(), true, true);
       const std::string where = fmt::format("{} rows, {} columns, size {}", n, fmt::join(widths, " + "), size);

@@ -1,4 +1,5 @@
-// Skinny GEMM on the CPU: comparison with float64, and independence of each row from the other rows.
+// Tests of the skinny GEMM on the CPU: results are compared with float64, and the result of a row must not depend on
+// the other rows.
 #include "ops/skinny_gemm.h"
 
 #include <ATen/ATen.h>
@@ -64,7 +65,7 @@ TEST(SkinnyGemm, QuantizeInt8_RoundsToNearest) {
   const at::Tensor apart = (dequantize(quantized) - W).abs(), step = W.abs().amax(1, true) / 127;
   EXPECT_LE((apart / step).max().item<double>(), 0.5001);
   EXPECT_EQ(quantized.values.abs().max().item<int64_t>(), 127);
-  const Int8Matrix zeros = quantize_int8(at::zeros({3, 8}));  // the scale must not be zero or NaN
+  const Int8Matrix zeros = quantize_int8(at::zeros({3, 8}));  // a matrix of zeros must not give a scale of zero or NaN
   EXPECT_TRUE(at::equal(dequantize(zeros), at::zeros({3, 8})));
   // Quantizing the dequantized values again must not change them.
   EXPECT_TRUE(at::equal(quantize_int8(dequantize(quantized)).values, quantized.values));

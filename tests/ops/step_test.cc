@@ -1,5 +1,5 @@
-// Kernels of decode steps. On a GPU, they are compared with the operators that they fuse; sampling is compared with the
-// CPU.
+// Tests of the kernels of decode steps. On a GPU, fused kernels are compared with the separate operators, and sampling
+// is compared with sampling on the CPU.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -57,10 +57,10 @@ TEST_F(StepGpu, ProductWithNorm_MatchesSeparateOperators) {
         const at::Tensor plain = skinny_linear(x, W);
         EXPECT_LE(step_error(plain, at::linear(x.to(at::kFloat), W.to(at::kFloat))), 1e-2);
         EXPECT_TRUE(at::equal(skinny_gemm({.x = x, .add = add}, W), plain + add));
-        // A tensor that is not aligned to 16 bytes.
+        // The kernel must also accept an x that is not aligned to 16 bytes.
         const at::Tensor shifted = at::empty({x.numel() + 3}, x.options()).narrow(0, 3, x.numel()).view(x.sizes());
         EXPECT_TRUE(at::equal(skinny_linear(shifted.copy_(x), W), plain));
-        // The bits of a row must equal the result for the largest number of rows.
+        // With fewer rows, each row must be bitwise equal to the same row in the product of 256 rows.
         if (!largest.defined()) largest = wide;
         EXPECT_TRUE(at::equal(wide, largest.narrow(0, 0, rows))) << rows << " rows of " << in;
       }
@@ -68,7 +68,7 @@ TEST_F(StepGpu, ProductWithNorm_MatchesSeparateOperators) {
   }
 }
 
-// The shapes of real models. Each shape uses a different tile size.
+// Matrix shapes of real models, chosen so that each one uses a different tile size.
 TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
            {1024, 3072}, {1024, 1024}, {1024, 5632}, {2816, 1024}, {1024, 32000}, {6912, 1000}, {1032, 2999}}) {
@@ -91,8 +91,8 @@ TEST_F(StepGpu, TiledProducts_MatchProductsOfEightRows) {
   }
 }
 
-// Covers small and large numbers of tiles, inner dimensions with fewer and with more steps than are in flight, and
-// numbers of columns and chunks that are not multiples of the tile sizes.
+// Covers small and large numbers of tiles, inner dimensions that need fewer steps and more steps than the kernel keeps
+// in flight, and numbers of columns and chunks that are not multiples of the tile sizes.
 TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     for (const int64_t in : {40, 520, 1288, 2312, 3080}) {
@@ -122,7 +122,7 @@ TEST_F(StepGpu, SplitProducts_MatchProductsOfEightRows) {
   }
 }
 
-// joint: q, k and v, concatenated as (tokens, 1, heads + 2 kv_heads, head_dim).
+// joint: tensor of shape (tokens, 1, heads + 2 kv_heads, head_dim) that contains the heads of q, k and v in this order.
 PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, bool interleaved) {
   const int64_t tokens = joint.size(0), heads = joint.size(2) - 2 * kv_heads, pages = tokens * 20 / 16 + 1;
   PageWrite write;
@@ -134,12 +134,13 @@ PageWrite page_write(const at::Tensor& joint, int64_t kv_heads, int64_t rotary, 
   write.slots = (at::arange(tokens - 1, -1, -1, at::kLong) * 20 + 3).to(test_device());
   write.rope_base = 10000;
   write.rope = {.rotary_dim = rotary, .interleaved = interleaved};
-  // Some positions are outside of the table of angles.
+  // Some positions are beyond the table of RoPE angles.
   write.rope.positions = ((at::arange(tokens, at::kLong) * 6661 + 8191) % 20001).view({tokens, 1}).to(test_device());
   return write;
 }
 
-// The result must be bitwise equal to a product followed by a separate rotation, for the shapes of real models.
+// Compares the fused kernel (QKV projection, RoPE and write to the KV cache) with the separate kernels, for the shapes
+// of real models. The results must be bitwise equal.
 TEST_F(StepGpu, QkvProductWithCacheWrite_MatchesSeparateKernels) {
   struct Shape {
     int64_t in, heads, kv_heads, dim;
@@ -182,7 +183,8 @@ TEST_F(StepGpu, KvCacheWrite_MatchesRope) {
   }
 }
 
-// Covers every kind of source, with and without aligned vectors.
+// Each key and value to gather has a source: a slot of a page, a token of this step, or zeros. Covers all three, with
+// head sizes that allow aligned vector accesses and that do not.
 TEST(KvCacheWrite, Gather_ReturnsKeysAndValuesOfAllSources) {
   std::vector<int64_t> sources;
   while (sources.size() < 1100)
@@ -200,7 +202,7 @@ TEST(KvCacheWrite, Gather_ReturnsKeysAndValuesOfAllSources) {
       const auto [found, keys, values] =
           kv_cache_write_and_gather(write, at::tensor(sources, at::kLong).to(test_device()));
       EXPECT_TRUE(at::equal(found, q));
-      for (size_t n = 0; n < sources.size(); n += 121) {  // covers every kind of source
+      for (size_t n = 0; n < sources.size(); n += 121) {  // with this stride, all three kinds of sources are compared
         const int64_t source = sources[n], place = source < kZeros    ? in_pages(source)
                                                    : source == kZeros ? 0
                                                                       : write.slots[source].item<int64_t>();
@@ -255,7 +257,7 @@ TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
   }
 }
 
-// Compares a single sequence with a batch, and a minimal block table with a wide one.
+// Compares a sequence alone with the same sequence in a batch, and a block table of minimum width with a wide one.
 TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchOrCapacity) {
   for (const char* normalizer : {"softmax", "elastic", "entmax15"}) {
     for (const int64_t length : {1, 40, 700, 5000}) {
@@ -289,7 +291,7 @@ TEST(PinnedCopy, Copy_TransfersAllWordsInBothDirections) {
     const at::Tensor back = at::zeros({words}, sent.options().pinned_memory(pinned));
     pinned_copy(there, sent);
     pinned_copy(back, there);
-    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // synchronizes with both copies
+    EXPECT_TRUE(at::equal(there.cpu(), from)) << words;  // reading the values waits for both copies
     EXPECT_TRUE(at::equal(back, from)) << words;
   }
   const at::Tensor one = at::zeros({2}, at::kLong);

@@ -1,4 +1,5 @@
-// POST /v1/attention: error handling with a fake service, and results with a real model and its engine.
+// Tests of POST /v1/attention: error handling with a fake attention service, and results with a real model and its
+// engine.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
@@ -19,7 +20,8 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using Json = nlohmann::ordered_json;
 
-// Returns the results that a test sets, or stores the request without an answer.
+// A fake service. It answers a request with fixed results or, if `keep` is set, stores the request without answering
+// it.
 class FakeAttention final : public AttentionService {
  public:
   Shape shape() const override { return {.layers = 64, .heads = 64, .max_tokens = 1024}; }
@@ -64,7 +66,7 @@ class FakeAttention final : public AttentionService {
   GenerationService::Id cancelled_ = 0;
 };
 
-// Two models; only one of them has attention.
+// A server with two models, of which only one supports attention requests.
 struct FakeServer {
   explicit FakeServer(const HttpLimits& limits = {})
       : api({seen(), testing_support::fake_model(engine, "blind")}, {}),
@@ -106,7 +108,7 @@ TEST(Attention, Response_HasRoundedNumbers) {
   EXPECT_EQ(json["alive"][1][0][0].dump(), "3");
   EXPECT_EQ(json["rows"][0].dump(), R"({"layer":0,"head":3,"weights":[0.0,0.1235,1.235e-07]})");
   EXPECT_EQ(json["rows"][1].dump(), R"({"layer":null,"head":null,"weights":null})");
-  EXPECT_EQ(server.ask({{"tokens", {1, 2, 3}}}).json()["first"], 2);  // the last token
+  EXPECT_EQ(server.ask({{"tokens", {1, 2, 3}}}).json()["first"], 2);  // default: the last of the three tokens
 }
 
 TEST(Attention, InvalidRequest_ErrorNamesTheField) {
@@ -184,7 +186,7 @@ TEST(Attention, ModelList_DescribesAttention) {
   EXPECT_FALSE(list[1].contains("attention"));
 }
 
-// A model with its engine, set up as in `lazy serve`.
+// A model with its engine and server, set up as in `lazy serve`.
 struct RealServer {
   RealServer()
       : model(config(), 3),
@@ -218,7 +220,7 @@ struct RealServer {
 TEST(Attention, Weights_MatchDirectComputation) {
   std::vector<int64_t> ids;
   for (int64_t n = 0; n < 40; ++n) ids.push_back((n * 37 + 5) % 258);
-  std::vector<sinks::WeightRows> expected;  // for all heads
+  std::vector<sinks::WeightRows> expected;  // attention weights of all layers and heads
   {
     LanguageModel model(RealServer::config(), 3);
     std::vector<std::pair<int64_t, int64_t>> heads;
@@ -229,7 +231,7 @@ TEST(Attention, Weights_MatchDirectComputation) {
   const nlohmann::json text = {{"prompt", ids}, {"max_tokens", 50}, {"temperature", 0}, {"return_token_ids", true}};
   const auto alone = Client(server.http.port()).post("/v1/completions", text).json()["choices"][0]["token_ids"];
   ASSERT_EQ(alone.size(), 50U);
-  Client writer(server.http.port());  // a stream is generated at the same time
+  Client writer(server.http.port());  // the server generates a stream while it answers the attention request
   writer.send(Client::post_text("/v1/completions", text.dump()));
 
   const Json json =

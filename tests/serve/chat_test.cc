@@ -14,7 +14,7 @@ using testing_support::FakeEngine;
 using testing_support::Reply;
 using Json = nlohmann::ordered_json;
 
-// In the style of Hugging Face's ChatML templates.
+// A chat template in the style of Hugging Face's ChatML templates.
 const char* const kTemplate =
     R"({%- if messages[0].role == 'tool' %}{{ raise_exception('tools are unknown') }}{% endif %}
 {% for message in messages %}
@@ -51,7 +51,7 @@ TEST(ChatTemplates, Rendering_MatchesTransformers) {
             "<|user|>hé</s>\n<|assistant|>you</s>\n<|assistant|>");
   EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");
   const std::string refusal = error_of([&] { render(*chat, {{"tool", "x"}}, true); });
-  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));        // the template's own message
+  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));        // the message that the template raises
   EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");  // rendering still works
   EXPECT_EQ(render(*make_template("{{ messages | tojson }}"), {{"user", "<é>"}}, true),
             R"([{"role": "user", "content": "<é>"}])");
@@ -69,7 +69,8 @@ TEST(ChatTemplates, Errors_AreOneLine) {
   EXPECT_THROW(ChatTemplate("x", Json::object()), Error);
 }
 
-// An assistant message that only calls tools has no content, and its arguments are JSON text.
+// An assistant message that only calls tools has a null content, and the arguments of the calls are JSON text.
+// Templates expect different forms, so the message is converted to the form that the template supports.
 TEST(ChatTemplates, ToolHistory_HasTheFormThatTheTemplateSupports) {
   SKIP_WITHOUT_JINJA();
   const auto rendered = [](const std::string& source, const char* message) {
@@ -77,12 +78,12 @@ TEST(ChatTemplates, ToolHistory_HasTheFormThatTheTemplateSupports) {
   };
   const char* const call = R"([{"role": "assistant", "content": null,
       "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"b\": 1, \"a\": null}"}}]}])";
-  // Templates that fail at null or print it get an empty text.
+  // Templates that fail for null or print it receive an empty string as the content.
   EXPECT_EQ(rendered("{{ '<' + messages[0].content + '>' }}", call), "<>");
   EXPECT_EQ(rendered("<{{ messages[0].content }}>", call), "<>");
   EXPECT_EQ(rendered("{{ '<' ~ messages[0].content ~ '>' }}", call), "<>");
   EXPECT_EQ(rendered("<{{ messages[0]['content'] + '' }}>", R"([{"role": "assistant", "tool_calls": []}])"), "<>");
-  // Templates that distinguish null from an empty text get null.
+  // Templates that distinguish null from an empty string receive null.
   EXPECT_EQ(rendered("{% if messages[0].content is none %}call{% endif %}", call), "call");
   const std::string arguments = "messages[0].tool_calls[0].function.arguments";
   EXPECT_EQ(rendered("{{ " + arguments + " | tojson }}", call), R"({"b": 1, "a": null})");
@@ -100,7 +101,7 @@ TEST(ChatTemplates, EndlessTemplate_IsStopped) {
       "{% if messages[0].content == 'loop' %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
       "{% endfor %}{% endif %}done");
   EXPECT_THROW(render(*chat, {{"user", "loop"}}, true), RunError);
-  EXPECT_EQ(render(*chat, {{"user", "x"}}, true), "done");  // in a new process
+  EXPECT_EQ(render(*chat, {{"user", "x"}}, true), "done");  // the next rendering starts a new Python process
 }
 
 struct ChatServer {
@@ -129,7 +130,7 @@ TEST(Chat, MissingTemplate_ErrorNamesTheFiles) {
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"chat_template", "tokenizer_config.json"}));
 }
 
-// Templates get the same variables from a request as in transformers.
+// The template receives the same variables from a request as it does in transformers.
 TEST(Chat, TemplateVariables_MatchTransformers) {
   SKIP_WITHOUT_JINJA();
   const auto prompt_of = [](const std::string& source, nlohmann::json body) {
@@ -157,7 +158,7 @@ TEST(Chat, TemplateVariables_MatchTransformers) {
   body["messages"].push_back(
       {{"role", "tool"}, {"tool_call_id", "c"}, {"content", {{{"type", "text"}, {"text", "4"}}}}});
   EXPECT_EQ(prompt_of("{{ messages[1].tool_calls[0].function.name }}{{ messages[2].content }}", body), 2);
-  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // prints "True"
+  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // the template prints "True"
 }
 
 TEST(Chat, ToolsAndReservedNames_AreRefused) {
@@ -187,7 +188,7 @@ TEST(Chat, FullContext_ErrorNamesLengthAndLimit) {
     EXPECT_EQ(reply.json()["error"]["code"], "context_length_exceeded");
     const auto message = reply.json()["error"]["message"].get<std::string>();
     EXPECT_THAT(message, Names({"messages", length, 1000}));
-    EXPECT_THAT(message, ::testing::Not(::testing::HasSubstr("max_tokens")));  // the client has not sent it
+    EXPECT_THAT(message, ::testing::Not(::testing::HasSubstr("max_tokens")));  // the client has not sent max_tokens
   }
   const Reply reply = post(990, {{"max_tokens", 11}});
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"messages", 990, 1000, "max_tokens", 11}));
@@ -203,7 +204,7 @@ TEST(Chat, BrokenTemplate_IsAServerError) {
   HttpServer http("127.0.0.1", 0, 1, {},
                   [&](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); });
   const Reply reply = Client(http.port()).post("/v1/chat/completions", nlohmann::json{{"messages", kMessages}});
-  EXPECT_EQ(reply.status, 500);  // the client cannot fix this
+  EXPECT_EQ(reply.status, 500);  // a server error, because the client cannot correct the template
   EXPECT_EQ(reply.json()["error"]["code"], "chat_template_error");
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
   const Reply health = Client(http.port()).get("/health");  // completions still work
@@ -224,7 +225,7 @@ TEST(Chat, CompletionAndStream_HaveOpenAiFormat) {
   EXPECT_EQ(json["choices"][0]["message"], Json::parse(R"({"role": "assistant", "content": "abc"})"));
   EXPECT_EQ(json["choices"][0]["logprobs"]["content"].size(), 3u);
   EXPECT_EQ(json["choices"][0]["logprobs"]["content"][0]["token"], "a");
-  EXPECT_EQ(json["usage"]["prompt_tokens"], std::string("<|user|>hi</s>\n<|assistant|>").size());  // no BOS
+  EXPECT_EQ(json["usage"]["prompt_tokens"], std::string("<|user|>hi</s>\n<|assistant|>").size());  // without BOS
   const auto events = server.post({{"messages", kMessages}, {"max_completion_tokens", 4}, {"stream", true}}).events();
   ASSERT_GE(events.size(), 2u);
   EXPECT_EQ(events.back(), "[DONE]");

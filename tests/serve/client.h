@@ -1,4 +1,4 @@
-// A plain HTTP client over a blocking socket, and a test server with a fake engine.
+// An HTTP client for tests over a blocking socket, and a test server with a fake engine.
 #pragma once
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -22,11 +22,11 @@
 namespace lazy::serve::testing_support {
 
 struct Reply {
-  int status = 0;  // 0: the connection ended without a response
+  int status = 0;  // status 0: the connection ended without a response
   std::map<std::string, std::string> headers;
   std::string body;
   nlohmann::ordered_json json() const { return nlohmann::ordered_json::parse(body, nullptr, false); }
-  std::vector<std::string> events() const {  // the events of a stream
+  std::vector<std::string> events() const {  // returns the events of a streamed response
     std::vector<std::string> out;
     size_t at = 0;
     while (at < body.size()) {
@@ -160,7 +160,7 @@ inline void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// A server with one model on a free port.
+// A server with a fake engine and one model. It listens on a free port.
 struct TestServer {
   explicit TestServer(FakeEngine::Options options = {}, const HttpLimits& limits = {}, ApiKeys keys = {},
                       int threads = 2, std::vector<std::string> allowed_origins = {},

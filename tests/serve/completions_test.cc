@@ -1,4 +1,4 @@
-// POST /v1/completions over a socket, with a scripted engine.
+// Tests of POST /v1/completions over a socket. The engine is a fake engine that generates given texts.
 #include <gmock/gmock.h>
 
 #include "client.h"
@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The engine generates `text` and then EOS.
+// Returns options with which the fake engine generates `text` and then EOS.
 FakeEngine::Options script(std::string text) {
   FakeEngine::Options out;
   out.next = [text = std::move(text)](const GenerationRequest&, int64_t n) -> int64_t {
@@ -33,7 +33,7 @@ TEST(Completions, Response_HasTextAndUsage) {
   EXPECT_EQ(json["model"], "tiny");
   EXPECT_THAT(json["id"].get<std::string>(), ::testing::StartsWith("cmpl-"));
   EXPECT_EQ(json["choices"], Json::parse(R"([{"index":0,"text":"abcd","logprobs":null,"finish_reason":"length"}])"));
-  // The prompt is BOS and five bytes.
+  // prompt_tokens is 6: BOS and the five bytes of "Hello".
   EXPECT_EQ(json["usage"], Json::parse(R"({"prompt_tokens":6,"completion_tokens":4,"total_tokens":10})"));
   EXPECT_THAT(server.engine->seen().front().prompt, ElementsAre(256, 'H', 'e', 'l', 'l', 'o'));
 }
@@ -61,7 +61,7 @@ TEST(Completions, Prompt_AcceptsEveryForm) {
   EXPECT_EQ(prompts("a"), (List{{256, 'a'}}));
   EXPECT_EQ(prompts(""), (List{{256}}));
   EXPECT_EQ(prompts({"a", "bc"}), (List{{256, 'a'}, {256, 'b', 'c'}}));
-  EXPECT_EQ(prompts(nlohmann::json::array({97, 98})), (List{{97, 98}}));  // ids are used unchanged
+  EXPECT_EQ(prompts(nlohmann::json::array({97, 98})), (List{{97, 98}}));  // ids are used unchanged; no BOS is added
   EXPECT_EQ(prompts({{97}, {256, 98}}), (List{{97}, {256, 98}}));
 }
 
@@ -108,7 +108,7 @@ TEST(Completions, SamplingFields_ReachTheEngine) {
   EXPECT_THAT(request.stop_tokens, ElementsAre(257, 5));
 }
 
-// The fields that lm-evaluation-harness sends and reads.
+// Covers the request fields that lm-evaluation-harness sends and the response fields that it reads.
 TEST(Scoring, EchoWithLogprobs_CoversPromptAndGeneratedToken) {
   TestServer server(script(""));  // the generated token is EOS
   const Reply reply = server.complete({{"prompt", nlohmann::json::array({{97, 98, 99}, {100}})},
@@ -129,7 +129,8 @@ TEST(Scoring, EchoWithLogprobs_CoversPromptAndGeneratedToken) {
             Json({nullptr, double{fake_logprob(98)}, double{fake_logprob(99)}, double{fake_logprob(257)}}));
   ASSERT_EQ(logprobs["top_logprobs"].size(), 4u);
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
-  // Token 98 is a multiple of 7. The most likely token is byte 0, and token 98 has the same log-probability.
+  // With the fake engine, all ids that are multiples of 7 have the highest log-probability. Byte 0 is returned as the
+  // most likely token, and token 98 (b) has the same log-probability.
   EXPECT_EQ(logprobs["top_logprobs"][1]["b"], logprobs["token_logprobs"][1]);
   EXPECT_EQ(logprobs["top_logprobs"][2]["c"], logprobs["token_logprobs"][2]);
   EXPECT_EQ(logprobs["top_logprobs"][2].size(), 2u);
@@ -208,7 +209,7 @@ TEST(Streams, Events_EndWithUsageAndDone) {
 
 TEST(Streams, Chunks_ContainWholeCharacters) {
   FakeEngine::Options options = script("a€😀é\xff z");
-  options.step = std::chrono::milliseconds(2);  // one token per chunk
+  options.step = std::chrono::milliseconds(2);  // slow enough that every chunk of the stream contains one token
   TestServer server(options);
   const auto events = server.complete({{"prompt", "x"}, {"max_tokens", 40}, {"stream", true}}).events();
   std::vector<std::string> texts;
@@ -286,7 +287,8 @@ TEST(Refusals, Responses_AreOpenAiErrors) {
   EXPECT_EQ(code({{"prompt", {258}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"logit_bias", {{"258", 1}}}}, 400), "invalid_value");
   EXPECT_EQ(code({{"prompt", "x"}, {"stop_token_ids", {258}}}, 400), "invalid_value");
-  // Two of the three sequences do not fit into the queue. After the refusal, no sequence of the request remains queued.
+  // The queue of the fake engine holds two sequences. One is running, so a request with two sequences does not fit.
+  // After this request has been refused, neither of its sequences may remain in the queue.
   auto running = server.client();
   running.send(testing_support::Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 900})"));
   EXPECT_TRUE(server.engine->wait_for_running(1));
@@ -301,7 +303,8 @@ TEST(Refusals, Responses_AreOpenAiErrors) {
   EXPECT_EQ(server.client().get("/nothing").status, 404);
 }
 
-// Such a request can never be accepted, so it is not answered with 429.
+// The request has more sequences than the queue can ever hold. The server must not answer 429, which would tell the
+// client to try again.
 TEST(Refusals, MoreSequencesThanTheQueueLimit_AreAnInvalidRequest) {
   FakeEngine::Options options;
   options.max_waiting = 5;

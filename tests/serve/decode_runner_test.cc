@@ -1,5 +1,5 @@
-// The engine with sampling on the device, compared with sampling on the host and with full forward passes.
-// LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs. On a CPU the steps run without graphs.
+// Tests of the engine with sampling on the device. It is compared with sampling on the host and with full forward
+// passes. LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs. On a CPU, decode steps run without graphs.
 #include "serve/decode_runner.h"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,8 @@ using namespace engine_texts;
 
 bool on_gpu() { return ops::test::test_device().is_cuda(); }
 
-// Returns a model in bf16 on a GPU, where small batches compute each row independently, and in fp32 on other devices.
+// Returns a small model. On a GPU it is in bf16, where the kernels for small batches compute each row independently of
+// the batch. On other devices it is in fp32.
 LanguageModel model_of(const std::string& kind, at::ScalarType dtype = on_gpu() ? at::kBFloat16 : at::kFloat) {
   ModelConfig c = small(kind);
   c.hidden_size = 64;
@@ -39,7 +40,7 @@ EngineOptions with_steps(bool record = true) {
   return options;
 }
 
-// Returns options for every kind of sampling.
+// Returns sampling options that together cover every kind of sampling.
 std::vector<SamplingOptions> samplings() {
   std::vector<SamplingOptions> all{{.temperature = 0},
                                    {.temperature = 0.9, .seed = 1},
@@ -88,7 +89,8 @@ std::vector<int64_t> ids_of(const std::vector<ScoredToken>& tokens) {
 
 class DecodeRunnerModels : public ::testing::TestWithParam<std::string> {};
 
-// The models are in fp32. The reference is full forward passes on the CPU, whose logits are equal up to rounding.
+// The texts must match full forward passes of a reference model on the CPU. Both models are in fp32, so their logits
+// are equal up to rounding.
 TEST_P(DecodeRunnerModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model = model_of(GetParam(), at::kFloat), reference = model_of(GetParam(), at::kFloat);
   reference.to(at::kCPU);
@@ -105,7 +107,7 @@ TEST_P(DecodeRunnerModels, GreedyDecode_MatchesFullForward) {
   }
 }
 
-// The batch size changes during a text, because requests join and leave.
+// While a text is generated, other requests join and leave, so the batch size changes. The text must not change.
 TEST_P(DecodeRunnerModels, Text_IsIndependentOfBatchAndGraphCapture) {
   LanguageModel model = model_of(GetParam());
   const std::vector<GenerationRequest> requests = mixed_requests();
@@ -117,7 +119,8 @@ TEST_P(DecodeRunnerModels, Text_IsIndependentOfBatchAndGraphCapture) {
       EXPECT_TRUE(same(together[n], unrecorded[n])) << "request " << n;
       EXPECT_TRUE(same(together[n], alone[n])) << "request " << n;
     } else {
-      // On other devices, the sizes of prefill passes depend on arrival times, and so does the order of additions.
+      // On other devices, the arrival times of requests determine the sizes of prefill passes and thus the order of
+      // additions.
       EXPECT_EQ(ids_of(together[n]), ids_of(unrecorded[n])) << "request " << n;
       EXPECT_EQ(ids_of(together[n]), ids_of(alone[n])) << "request " << n;
     }
@@ -129,8 +132,8 @@ INSTANTIATE_TEST_SUITE_P(All, DecodeRunnerModels,
                                            "none"),
                          [](const auto& info) { return info.param; });
 
-// A prefill pass is captured when its shape occurs for the second time. Therefore the scores of one prompt are compared
-// over several requests.
+// A prefill pass is captured as a graph when its shape occurs for the second time. The same prompt is therefore scored
+// several times, and the scores must not change.
 TEST(DecodeRunner, PromptScores_AreEqualAfterGraphCapture) {
   for (const char* kind : {"lazy", "window", "learned"}) {
     LanguageModel model = model_of(kind);
@@ -151,8 +154,8 @@ TEST(DecodeRunner, PromptScores_AreEqualAfterGraphCapture) {
   }
 }
 
-// For a single sequence, one kernel computes all layers (ops/fused_decode_layers.h) if the sizes allow it. For several
-// sequences, separate kernels do.
+// If the sizes allow it, one fused kernel computes all layers for a single sequence (ops/fused_decode_layers.h). For
+// several sequences, separate kernels compute them. The texts must be equal.
 TEST(DecodeRunner, FusedLayers_GiveTheSameText) {
   if (!on_gpu()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   for (const char* kind : {"lazy", "softmax"}) {
@@ -172,7 +175,8 @@ TEST(DecodeRunner, FusedLayers_GiveTheSameText) {
   }
 }
 
-// The model is in fp32, and the logits on the device and on the host are equal.
+// The model is in fp32, so that the logits on the device and on the host are equal and sampling must select the same
+// tokens.
 TEST(DecodeRunner, SampledToken_MatchesTheHost) {
   LanguageModel model = model_of("lazy", at::kFloat);
   EngineOptions host = with_steps();
@@ -209,7 +213,7 @@ TEST(DecodeRunner, LogProbabilities_MatchTheModel) {
       const auto& [id, logprob] = scored[n].likely[static_cast<size_t>(k)];
       EXPECT_EQ(id, indices[k].item<int64_t>());
       EXPECT_NEAR(logprob, values[k].item<double>(), 1e-4);
-      EXPECT_TRUE(id != scored[n].id || logprob == scored[n].logprob);  // bitwise equal
+      EXPECT_TRUE(id != scored[n].id || logprob == scored[n].logprob);  // values of one token must be bitwise equal
     }
   }
 }
@@ -233,13 +237,14 @@ TEST(DecodeRunner, StopToken_IsTheLastToken) {
   EXPECT_EQ(wants->tokens.size(), 3U);
 }
 
-// Requests arrive, end and are cancelled at every step. The texts of other requests do not change, and no page is lost.
+// Requests arrive, end and are cancelled during every step. The texts of the remaining requests must not change, and no
+// page of the cache may be lost.
 TEST(DecodeRunner, JoiningAndLeavingRequests_DoNotChangeOtherTexts) {
   LanguageModel model = model_of("lazy");
   const GenerationRequest one = request(prompt(37, 1), 60, {.temperature = 0.9, .top_p = 0.95, .seed = 5});
   const auto expected = texts_of(model, with_steps(), {one}, true)[0];
   EngineOptions options = with_steps();
-  options.cache_bytes = 4 << 20;  // large enough to avoid preemptions, because recomputed sequences differ in rounding
+  options.cache_bytes = 4 << 20;  // no request may be preempted, because recomputed sequences are rounded differently
   Engine engine(model, options);
   std::mt19937_64 random(7);
   std::vector<std::shared_ptr<Collector>> kept, others;
@@ -295,7 +300,8 @@ TEST(DecodeRunner, Memory_DoesNotGrow) {
     while (engine.metrics().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     return c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(0).allocated_bytes[0].current;
   };
-  // The arrival times of requests vary, so some rounds still capture new shapes, but only finitely many.
+  // The arrival times of requests vary, so a round may capture graphs for new shapes. There are finitely many shapes,
+  // so the memory must stop growing.
   int64_t before = round();
   int flat = 0;
   for (int n = 0; n < 40 && flat < 5; ++n) {
@@ -306,7 +312,8 @@ TEST(DecodeRunner, Memory_DoesNotGrow) {
   EXPECT_EQ(flat, 5);
 }
 
-// If weights are stored only in the compute precision, the texts must be the same as with fp32 weights that are cast.
+// If the model stores its weights only in the compute precision, the texts must be the same as if it stores fp32
+// weights and casts them.
 TEST(DecodeRunner, ConvertedWeights_GiveTheSameText) {
   LanguageModel model = model_of("lazy", at::kBFloat16);
   const auto expected = texts_of(model, with_steps(), mixed_requests(), false);

@@ -1,4 +1,4 @@
-// The engine compared with full forward passes of single texts.
+// Tests of the engine. Its texts are compared with full forward passes that compute one text at a time.
 #include "serve/engine.h"
 
 #include <ATen/ATen.h>
@@ -23,7 +23,8 @@ using namespace engine_texts;
 
 class EngineModels : public ::testing::TestWithParam<std::string> {};
 
-// Prompts of many lengths at the same time: shorter than a page, whole chunks, and chunks with a remainder.
+// Prompts of many lengths run at the same time. They are shorter than a page, consist of whole chunks, or consist of
+// chunks and a remainder.
 TEST_P(EngineModels, GreedyDecode_MatchesFullForward) {
   LanguageModel model(small(GetParam()), 3);
   const std::vector<size_t> lengths{1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100};
@@ -69,11 +70,11 @@ ModelConfig recurrent(MixerType mixer) {
   c.attention.num_kv_heads = c.attention.num_heads;
   c.init_std = 0.15;
   mixer_kind(c).infer_sizes(c);
-  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // attention layers and recurrent layers
+  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // has both attention layers and recurrent layers
   return c;
 }
 
-// Models whose mixers have a recurrent state are computed with one pass per sequence.
+// The mixers of these models have a recurrent state. The engine computes a separate pass for each of their sequences.
 TEST(Engine, RecurrentModels_MatchFullForward) {
   for (const MixerType mixer : {MixerType::retnet, MixerType::mamba2, MixerType::gated_delta_net, MixerType::ttt_linear,
                                 MixerType::titans_mac}) {
@@ -92,7 +93,7 @@ TEST(Engine, RecurrentModels_MatchFullForward) {
   }
 }
 
-// The generated text is much longer than the cache.
+// With a streaming cache, the text may become much longer than the cache.
 TEST(Engine, StreamingCache_ContinuesBeyondItsSize) {
   const StreamingCache keep{2, 14};
   LanguageModel model(small(), 11);
@@ -155,14 +156,15 @@ TEST(Engine, SharedChunks_DoNotChangeTheText) {
   EXPECT_EQ(engine.metrics().reused_tokens, 0);
   EXPECT_EQ(submit(engine, one)->wait().ids(), first);
   EXPECT_EQ(engine.metrics().reused_tokens, 64);
-  // The second prompt begins with the same tokens and then differs.
+  // The second prompt begins with the tokens of the first one and then differs from it.
   GenerationRequest other = one;
   other.prompt[40] = (other.prompt[40] + 1) % 211;
   Engine fresh(model, kSmall);
   const std::vector<int64_t> expected = submit(fresh, other)->wait().ids();
   EXPECT_EQ(submit(engine, other)->wait().ids(), expected);
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32);
-  // The last chunk of a prompt that consists of whole chunks is computed again, because its logits are needed.
+  // If a prompt consists of whole chunks that are all in the cache, its last chunk is computed again, because the
+  // engine needs its logits.
   other.prompt.resize(32);
   submit(engine, other)->wait();
   EXPECT_EQ(engine.metrics().reused_tokens, 64 + 32 + 16);
@@ -235,7 +237,7 @@ TEST(Engine, StopTokenOrReceiver_EndsTheText) {
   EXPECT_EQ(wants->tokens.size(), 3U);
 }
 
-// There are more requests than the pages can hold at the same time.
+// The requests together need more pages than the pool has.
 TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   LanguageModel model(small(), 3);
   EngineOptions options = kSmall;
@@ -257,8 +259,8 @@ TEST(Engine, ExhaustedPool_RequestsWaitAndNoPageIsLost) {
   EXPECT_EQ(metrics.generated_tokens, 40 * 12);
 }
 
-// The memory for separate caches is limited in the same way as pages: if a request does not fit, it waits and is not
-// refused.
+// Models without paged keys use a separate cache per sequence. If the memory does not suffice for another cache, a
+// request waits, as it does for pages, and is not refused.
 TEST(Engine, ExhaustedSeparateCaches_RequestsWait) {
   ModelConfig config = small("none");
   config.positions = {};
@@ -283,7 +285,7 @@ TEST(Engine, CancelledRequest_FreesItsPages) {
   auto waits = std::make_shared<Collector>();
   EXPECT_TRUE(text->wait_for_tokens(3));
   engine.cancel(submission.id);
-  engine.cancel(987654);  // an unknown id
+  engine.cancel(987654);  // canceling an unknown id has no effect
   EXPECT_EQ(text->wait().reason, FinishReason::cancelled);
   submit(engine, request(prompt(10, 2), 3, {}))->wait();
   engine.drain();
@@ -310,7 +312,7 @@ TEST(Engine, Refusal_HasAReason) {
   auto running = std::make_shared<Collector>();
   const auto id = engine.submit(request({3}, 5000, {}), running).id;
   EXPECT_TRUE(running->wait_for_tokens(1));
-  // They may generate as many tokens as the running request, so they do not preempt it.
+  // The waiting requests may generate as many tokens as the running one, so they do not preempt it.
   std::vector<Engine::Id> waiting;
   for (int n = 0; n < 2; ++n)
     waiting.push_back(engine.submit(request({3}, 5000, {}), std::make_shared<Collector>()).id);
@@ -342,7 +344,7 @@ TEST(Engine, Jobs_RunBetweenSteps) {
   EXPECT_EQ(engine.submit(request({3}, 2, {}), std::make_shared<Collector>()).refusal, Engine::Refusal::queue_full);
   engine.cancel(second.id);
   go_on.set_value();
-  engine.drain();  // also waits for jobs
+  engine.drain();  // drain() also waits for jobs
   EXPECT_EQ(order, (std::vector<std::pair<int, bool>>{{2, false}, {1, true}}));
   EXPECT_EQ(add(4).refusal, Engine::Refusal::stopping);
   EXPECT_EQ(engine.metrics().waiting, 0);
@@ -362,7 +364,7 @@ TEST(Engine, Shutdown_CancelsWaitingJobs) {
     begun.get_future().wait();
     engine.run_between_steps([&](bool run) { runs.push_back(run); });
     later = std::thread([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the engine is shutting down
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // by now, the engine is shutting down
       go_on.set_value();
     });
   }
@@ -381,8 +383,8 @@ TEST(Engine, PositionTable_LimitsTheRequestLength) {
             Engine::Refusal::too_long);
 }
 
-// The model has diverged (its logits are NaN). The affected request fails with a message that names the reason, and the
-// engine continues.
+// The logits of the model are NaN, as in a model that has diverged. The request that uses them fails with a message
+// that names the reason, and the engine continues with other requests.
 TEST(Engine, Failure_EndsOnlyItsRequest) {
   LanguageModel model(small(), 3);
   for (const auto& [name, tensor] : model.parameters()) {

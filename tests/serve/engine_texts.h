@@ -98,7 +98,7 @@ class Collector : public Receiver {
   std::string message;
   bool stopped = false;
   int ends = 0;
-  int64_t most = -1;  // number of tokens after which the receiver ends the text; -1: no limit
+  int64_t most = -1;  // maximum number of tokens before this receiver ends the text; -1: no limit
 
  private:
   std::mutex mutex_;

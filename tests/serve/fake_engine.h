@@ -1,4 +1,4 @@
-// A scripted engine without a model. It has the interface and the threads of the real engine.
+// An engine without a model that generates given tokens. It has the interface and the threads of the real engine.
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -17,10 +17,10 @@
 
 namespace lazy::serve::testing_support {
 
-// Log-probability of an id. The distribution is the same at every position; ids that are multiples of 7 are likely.
+// Returns the log-probability of an id. It is the same at every position; multiples of 7 have the highest value.
 inline float fake_logprob(int64_t id) { return -0.1f - static_cast<float>(id % 7) / 3.0f; }
 
-// Waits up to 5 s until `condition`, which is protected by `mutex`, holds. Returns whether it does.
+// Waits up to 5 s until `condition` is true; `mutex` is locked while it is called. Returns whether it became true.
 inline bool wait_for(std::mutex& mutex, const std::function<bool()>& condition) {
   for (int i = 0; i < 5000; ++i) {
     {
@@ -38,7 +38,7 @@ class FakeEngine final : public GenerationService {
     std::chrono::microseconds step{0};
     int64_t max_waiting = 100000;
     int64_t max_request_tokens = 1000;
-    // Returns the next token, or -1 for a failure. By default the text is "abc..." without end.
+    // Returns the next token, or -1 for a failure. By default, the alphabet is repeated without end.
     std::function<int64_t(const GenerationRequest&, int64_t n)> next = [](const GenerationRequest&, int64_t n) {
       return 'a' + n % 26;
     };
@@ -84,7 +84,7 @@ class FakeEngine final : public GenerationService {
     idle_.wait(lock, [&] { return jobs_.empty(); });
   }
 
-  // For tests: waits up to 5 s until `condition` holds.
+  // For tests: waits up to 5 s until `count` requests are running. Returns whether this happened.
   bool wait_for_running(size_t count) {
     return wait_for(mutex_, [&] { return jobs_.size() == count; });
   }
@@ -169,7 +169,7 @@ class FakeEngine final : public GenerationService {
           job = &jobs_.at(id);
           if (!job->begun && seen_.size() < 1000) seen_.push_back(job->request);
         }
-        Job copy;  // called without the lock, because the receiver may call cancel()
+        Job copy;  // the step runs without the lock, because the receiver may call cancel()
         {
           const std::scoped_lock lock(mutex_);
           copy = *job;

@@ -1,5 +1,6 @@
-// Requests derived from RFC 9110 and RFC 9112, with the expected response statuses. Every connection ends after its
-// input, so the responses can be counted: if the server read a body as a request, there would be one more response.
+// Requests derived from RFC 9110 and RFC 9112, with the statuses of the expected responses. Each connection ends after
+// its input, so the responses can be counted. If the server read the body of a request as another request, there would
+// be one response too many.
 #include <gmock/gmock.h>
 
 #include <regex>
@@ -18,7 +19,7 @@ struct Conversation {
   std::string statuses;  // regular expression for the statuses of all responses on the connection, such as "200 404"
 };
 
-// Also used as the content of bodies, to detect request smuggling.
+// A second request. Some tests also send it as a body, to detect request smuggling (a body that is read as a request).
 const std::string kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
 const std::string kJson = R"({"prompt":"x"})";
 
@@ -129,8 +130,8 @@ std::vector<Conversation> framing() {
   out.push_back({post(sized(kJson), kJson) + kNext, "200 200"});
   // The body is not JSON, and must not be read as a request.
   out.push_back({post(sized(kNext), kNext) + kNext, "400 200"});
-  out.push_back({post("Content-Length: 100\r\n", kJson), ""});  // incomplete body
-  out.push_back({post("", "") + kNext, "400 200"});             // no body
+  out.push_back({post("Content-Length: 100\r\n", kJson), ""});  // the body is incomplete
+  out.push_back({post("", "") + kNext, "400 200"});             // the request has no body
   out.push_back({get("/version", "Host: x\r\n" + sized(kNext)) + kNext + kNext, "200 200"});
   out.push_back({get("/version", "Host: x\r\nTransfer-Encoding: chunked\r\n") + chunked_json() + kNext, "200 200"});
   return out;
@@ -199,10 +200,10 @@ std::vector<Conversation> targets() {
   for (const std::string target : {"http://x/version", "http://x:80/version", "HTTP://x/version", "https://x/version",
                                    "http://other/version", "http://[::1]/version", "http://x/version?a=b", "/version?",
                                    "/version?a", "/version?a=b&c", "/%76ersion", "/vers%69on", "/%56ersion"}) {
-    const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 encodes V
+    const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 is V, and paths are case-sensitive
     out.push_back({get(target) + kNext, status + " 200"});
   }
-  out.push_back({get("http://x") + kNext, "200 200"});  // the web page
+  out.push_back({get("http://x") + kNext, "200 200"});  // an empty path is the path of the web page
   out.push_back({get("http://x?a=b") + kNext, "200 200"});
   for (const std::string target :
        {"version", "*", "x:80", "http:///version", "http://a b/version", "http://a@b/version", "/ver#sion", "/version#",
@@ -295,7 +296,7 @@ std::vector<Conversation> lines() {
   out.push_back({post("A: b\r\n Transfer-Encoding: gzip\r\n" + sized(kJson), kJson) + kNext, "400|200 200"});
   out.push_back({post("A: b\r\n\tContent-Length: 0\r\n" + sized(kJson), kJson) + kNext, "400|200 200"});
   out.push_back({get("/version", "Host: x\n") + kNext, "400"});
-  out.push_back({"GET /version HTTP/1.1\nHost: x\n\n", "(400)?"});  // an incomplete line
+  out.push_back({"GET /version HTTP/1.1\nHost: x\n\n", "(400)?"});  // the first line has no CR, so it never ends
   out.push_back({"GET /version HTTP/1.1\r\n Host: x\r\n\r\n" + kNext, "400"});
   return out;
 }
@@ -354,7 +355,7 @@ std::string statuses_of(const std::string& received, bool head) {
 void check(const std::vector<Conversation>& corpus) {
   TestServer server;
   for (const Conversation& exchange : corpus) {
-    for (const bool byte_by_byte : {false, true}) {  // the result must not depend on how the input is split
+    for (const bool byte_by_byte : {false, true}) {  // the result must be the same if bytes arrive separately
       if (byte_by_byte && exchange.bytes.size() > 400) continue;
       Client client = server.client();
       if (byte_by_byte) {

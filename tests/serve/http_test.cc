@@ -1,4 +1,4 @@
-// The HTTP server: client errors and limits.
+// Tests of the HTTP server: invalid requests, and limits of sizes, times and connections.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -97,7 +97,7 @@ TEST(AccessLog, ClientDisconnect_IsLoggedAs499) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
-  options.step = std::chrono::seconds(1);  // 16 tokens take longer than the test
+  options.step = std::chrono::seconds(1);  // the default of 16 tokens takes longer than the test
   TestServer server(options, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
   {
     Client client = server.client();
@@ -114,7 +114,7 @@ TEST(AccessLog, FailedStreamsAndRefusedHeads_HaveTheirStatusAndPath) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
-  std::promise<void> begun;  // the stream has begun; only then the generation fails
+  std::promise<void> begun;  // set when the stream has begun; the fake engine fails only after this
   options.next = [&](const GenerationRequest&, int64_t n) -> int64_t {
     if (n < 3) return 'a';
     begun.get_future().wait_for(std::chrono::seconds(10));
@@ -128,14 +128,14 @@ TEST(AccessLog, FailedStreamsAndRefusedHeads_HaveTheirStatusAndPath) {
   client.send(Client::post_text("/v1/completions", R"({"prompt": "x", "stream": true})"));
   ASSERT_TRUE(client.read_until("data: "));
   begun.set_value();
-  EXPECT_EQ(client.read_reply().status, 200);  // the error is an event
+  EXPECT_EQ(client.read_reply().status, 200);  // status 200: the stream had begun, so the error is an event
   EXPECT_EQ(server.client().post("/v1/completions?key=secret", std::string(200, 'x'), "X-Request-Id: mine\r\n").status,
             413);
   EXPECT_EQ(server.client().get("/health", "A: " + std::string(2000, 'x') + "\r\n").status, 431);
   server.http.stop();
   const auto lines = access_lines(file);
   ASSERT_EQ(lines.size(), 3u);
-  std::vector<std::string> requests;  // the lines of different connections are in no fixed order
+  std::vector<std::string> requests;  // different connections may write their lines in any order
   for (const auto& line : lines) {
     ASSERT_EQ(line.size(), 8u);
     requests.push_back(fmt::format("{} {} {} {}", line[2], line[3], line[4], line[7] == "mine" ? "mine" : ""));
@@ -150,7 +150,7 @@ TEST(AccessLog, ResponseSentBeforeAStop_KeepsItsStatus) {
     const std::filesystem::path file = folder / fmt::format("access{}.log", i);
     TestServer server({}, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
     ASSERT_EQ(server.client().get("/missing").status, 404);
-    server.http.stop();  // often before the connection has seen that its write has ended
+    server.http.stop();  // often called before the connection has noticed that its response is completely written
     const auto lines = access_lines(file);
     ASSERT_EQ(lines.size(), 1u);
     ASSERT_EQ(lines[0][4], "404") << "server " << i;
@@ -174,7 +174,7 @@ TEST(AccessLog, Reopen_SupportsRotation) {
   EXPECT_EQ(access_lines(rotated).size(), 2u);
   ASSERT_EQ(access_lines(file).size(), 1u);
   EXPECT_EQ(access_lines(file).front()[3], "/3");
-  // If the path cannot be opened, the log continues with the old file.
+  // The path of the log is now a directory, so it cannot be opened. The log must continue with the old file.
   std::filesystem::rename(file, rotated);
   std::filesystem::create_directory(file);
   log.reopen();
@@ -225,7 +225,7 @@ TEST(Http, HeadChunkedBodiesAndHttp10_AreSupported) {
   Client old = server.client();
   const std::string body = R"({"prompt": "x", "max_tokens": 3, "stream": true})";
   old.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-  const Reply reply = old.read_reply();  // not chunked: the end of the connection ends the stream
+  const Reply reply = old.read_reply();  // HTTP/1.0 has no chunks, so the end of the connection ends the stream
   EXPECT_FALSE(reply.headers.contains("Transfer-Encoding"));
   EXPECT_EQ(reply.events().back(), "[DONE]");
 }
@@ -345,7 +345,7 @@ TEST(Limits, Connections_AreLimited) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.json()["error"]["code"], "too_many_connections");
   clients.pop_back();
-  int status = 0;  // the server notices only after some time that a connection has become available
+  int status = 0;  // 0 until the server has noticed that a connection has become free
   for (int i = 0; i < 100 && status != 200; ++i) status = server.client().get("/health").status;
   EXPECT_EQ(status, 200);
 }
@@ -371,8 +371,8 @@ TEST(Limits, RequestTime_IsLimited) {
   EXPECT_EQ(reply.json()["error"]["code"], "request_timeout");
 }
 
-// Half-open connections and slow clients do not block a thread: with a single thread, the server answers another client
-// before that client's timeout (10 s), long before the slow clients time out (60 s).
+// Half-open connections and slow clients must not block a thread. The server has one thread. It must answer another
+// client within that client's timeout (10 s), long before the slow clients time out (60 s).
 TEST(Limits, SlowClients_DoNotBlockThreads) {
   TestServer server({}, {}, {}, 1);
   std::vector<Client> slow;
@@ -433,7 +433,7 @@ TEST(Http, AddressInUse_IsAOneLineError) {
   EXPECT_THROW(HttpServer("no such host.", 0, 1, {}, nullptr), Error);
 }
 
-// For any bytes, the server either answers or closes the connection, and continues to work.
+// For any bytes, the server must either answer or close the connection, and must then accept new connections.
 TEST(Http, MalformedBytes_DoNotStopTheServer) {
   HttpLimits limits;
   limits.max_header_bytes = 2000;

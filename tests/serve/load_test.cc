@@ -61,7 +61,7 @@ TEST(Load, TwoThousandConnections_AreAnswered) {
   EXPECT_EQ(server.http.counters().open, 0);
 }
 
-// Some clients connect, read a little and leave, while other clients stay until the end.
+// Some clients disconnect immediately or after the first token. The other clients must receive their complete streams.
 TEST(Load, DisconnectingClients_DoNotAffectOthers) {
   FakeEngine::Options options;
   options.step = std::chrono::microseconds(200);
@@ -74,8 +74,8 @@ TEST(Load, DisconnectingClients_DoNotAffectOthers) {
         Client client = server.client();
         client.send(
             Client::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 40, "stream": true, "n": 2})"));
-        if ((i + t) % 3 == 0) continue;                                    // leave immediately
-        if ((i + t) % 3 == 1 && client.read_until("\"text\":")) continue;  // leave after the first token
+        if ((i + t) % 3 == 0) continue;                                    // disconnect immediately
+        if ((i + t) % 3 == 1 && client.read_until("\"text\":")) continue;  // disconnect after the first token
         ++stayed;
         complete += client.read_reply().events().back() == "[DONE]";
       }

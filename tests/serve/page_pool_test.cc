@@ -30,7 +30,7 @@ TEST(PagePool, Take_ReturnsAvailablePagesOnly) {
   pool.give_back(*three);
   const auto all = pool.take(5);
   ASSERT_TRUE(all);
-  // All pages except page 0.
+  // Page 0 is reserved, so the pool returns all pages except page 0.
   EXPECT_EQ(std::set<int64_t>(all->begin(), all->end()), (std::set<int64_t>{1, 2, 3, 4, 5}));
 }
 
@@ -61,7 +61,7 @@ TEST(PagePool, Evict_RemovesTheLeastRecentlyUsedChunk) {
   pool.leave(chunks[1]);
   pool.leave(chunks[0]);
   EXPECT_EQ(pool.unused(), 4);
-  EXPECT_EQ(pool.take(5), std::nullopt);  // chunk 2 is in use
+  EXPECT_EQ(pool.take(5), std::nullopt);  // only four pages are free, because chunk 2 is in use
   ASSERT_TRUE(pool.take(2));
   EXPECT_EQ(pool.find(nullptr, ids(100)), nullptr);
   EXPECT_NE(pool.find(nullptr, ids(0)), nullptr);
@@ -71,7 +71,7 @@ TEST(PagePool, Evict_RemovesFollowersBeforeTheirPredecessor) {
   PagePool pool(5, kPage, kChunk);
   PagePool::Chunk* first = pool.keep(nullptr, ids(0), *pool.take(2));
   PagePool::Chunk* second = pool.keep(first, ids(50), *pool.take(2));
-  pool.leave(first);  // released before its follower
+  pool.leave(first);  // released before the chunk that follows it
   pool.leave(second);
   ASSERT_TRUE(pool.take(1));
   EXPECT_NE(pool.find(nullptr, ids(0)), nullptr);
@@ -83,7 +83,7 @@ TEST(PagePool, InvalidSizes_AreErrors) {
   EXPECT_THROW(PagePool(1, 4, 8), Error);
 }
 
-// Requests arrive, share pages and leave at random. No page may have two owners, and no page may be lost.
+// Requests arrive, share pages and leave in random order. No page may have two owners, and no page may be lost.
 TEST(PagePool, RandomOperations_NeverLoseOrDuplicatePages) {
   std::mt19937 random(7);
   PagePool pool(40, kPage, kChunk);

@@ -1,4 +1,4 @@
-// The web page at `/`. test_page.py tests its behavior in a browser.
+// Tests of the HTML of the web page at `/`. tests/serve/test_page.py tests its behavior in a browser.
 #include <gmock/gmock.h>
 
 #include "client.h"
@@ -27,7 +27,7 @@ TEST(Page, Page_NeedsNoKeyAndNoOtherServer) {
   EXPECT_THAT(page.body, HasSubstr("</html>"));
   EXPECT_THAT(page.body, Not(HasSubstr("@PAGE")));
   EXPECT_THAT(page.body, Not(HasSubstr("https://")));
-  // The hashes in the policy belong to the only script element and the only style element.
+  // The page has one script element and one style element. The content security policy contains the hash of each.
   for (const char* open : {"<script>", "<style>"}) {
     EXPECT_EQ(page.body.find(open), page.body.rfind(open)) << open;
   }

@@ -1,5 +1,5 @@
-// The engine with less memory than its requests need: pages are allocated as texts grow, and running requests are
-// preempted and recomputed.
+// Tests of the engine with less memory than its requests need. Pages are allocated as texts grow. If no page is free,
+// running requests are preempted and later recomputed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,9 +16,9 @@ namespace {
 
 using namespace engine_texts;
 
-constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads, head size 8, 4 bytes
+constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads of size 8, fp32
 
-// The parameter selects sampling on the device in queued steps.
+// The parameter selects whether sampling runs on the device, in decode steps that are queued ahead.
 class Preemption : public ::testing::TestWithParam<bool> {
  protected:
   EngineOptions options(int64_t pages) const {
@@ -30,7 +30,8 @@ class Preemption : public ::testing::TestWithParam<bool> {
 };
 
 GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
-  // The logits are far apart, so that a different order of additions does not change the selected token.
+  // With this model and greedy decoding, the largest logits are far apart. A different order of additions after
+  // recomputation therefore selects the same token.
   return request(prompt(10 + seed % 5, seed), max_tokens, {.temperature = 0});
 }
 
@@ -50,7 +51,7 @@ TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
     for (const GenerationRequest& one : requests) expected.push_back(submit(engine, one)->wait().ids());
     EXPECT_EQ(engine.metrics().preemptions, 0);
   }
-  Engine engine(model, options(24));  // less than the 9 x 9 pages that all requests need
+  Engine engine(model, options(24));  // all requests together need 9 x 9 pages
   std::vector<std::shared_ptr<Collector>> texts;
   for (const GenerationRequest& one : requests) texts.push_back(submit(engine, one));
   int64_t prompts = 0;
@@ -69,7 +70,7 @@ TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
   EXPECT_LE(metrics.prompt_tokens, prompts) << "recomputed tokens must not be counted again";
 }
 
-// Counts the decode steps of other requests between the submission of a request and its first token.
+// Counts how many tokens the other requests generate between the submission of a request and its first token.
 class FirstToken : public Receiver {
  public:
   explicit FirstToken(std::vector<std::shared_ptr<Collector>> others) : others_(std::move(others)) {
@@ -84,7 +85,7 @@ class FirstToken : public Receiver {
     reason = why;
     done.set_value();
   }
-  size_t steps = 0;  // maximum number of tokens that another text received in between
+  size_t steps = 0;  // largest number of tokens that one of the other texts received in this time
   FinishReason reason = FinishReason::failed;
   std::promise<void> done;
 
@@ -114,7 +115,7 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
     for (int round = 0; round < 5; ++round) {
       std::promise<void> between;
       auto first = std::shared_ptr<FirstToken>();
-      engine.run_between_steps([&](bool) {  // no text advances during this call
+      engine.run_between_steps([&](bool) {  // while this function runs, no text gets a token
         first = std::make_shared<FirstToken>(chats);
         engine.submit(chat(1000 + static_cast<uint64_t>(round), 1), first);
         between.set_value();
@@ -123,7 +124,8 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
       auto future = first->done.get_future();
       ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
       EXPECT_EQ(first->reason, FinishReason::length);
-      // Allowed are two steps, and one token after the prefill of a preempted text that restarts in between.
+      // Two decode steps are allowed. A preempted text that restarts in this time receives one more token after its
+      // prefill.
       EXPECT_LE(first->steps, 3u);
     }
     for (const Engine::Id id : ids) engine.cancel(id);
@@ -133,7 +135,7 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
   }
 }
 
-// Requests without a length limit finish too, although short requests keep arriving.
+// Short requests keep arriving. Requests without a length limit must finish nevertheless.
 TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
   LanguageModel model(small(), 3);
   model.to(ops::test::test_device());
@@ -147,14 +149,14 @@ TEST_P(Preemption, OpenEndedRequests_AreNotStarved) {
 INSTANTIATE_TEST_SUITE_P(All, Preemption, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "DecodeRunner" : "HostSteps"; });
 
-// Separate caches per sequence, for models that do not support paged keys.
+// Models that do not support paged keys use a separate cache per sequence.
 TEST(PreemptionOfSeparateCaches, Texts_MatchALargeCache) {
   ModelConfig config = small("none");
   config.positions = {};
   config.positions.rope_scaling = {.type = "dynamic", .factor = 2, .original_length = 4096};
   LanguageModel model(config, 3);
   EngineOptions options = kSmall;
-  options.cache_bytes = int64_t{3} * 3 * 256 * (3 * 2 * 2 * 8 * 4);  // three sequences of 256 tokens
+  options.cache_bytes = int64_t{3} * 3 * 256 * (3 * 2 * 2 * 8 * 4);  // memory for three sequences of 256 tokens
   std::vector<std::shared_ptr<Collector>> texts;
   Engine engine(model, options), large(model, kSmall);
   EXPECT_EQ(engine.max_request_tokens(), 3 * 256);

@@ -1,4 +1,4 @@
-// Parts of OpenAI's API other than completions: log-probabilities, keys, models, tokenizers, metrics.
+// Tests of OpenAI's API other than completions: log-probabilities, API keys, models, tokenizers and metrics.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -49,10 +49,10 @@ TEST(Logprobs, TokensWithEqualTexts_AreDistinguished) {
   EXPECT_EQ(top(2, -0.5f, 2), R"({"even":-0.5," odd":-1.0})");
   EXPECT_EQ(top(2, -0.5f, 4), R"({"even":-0.5," odd":-1.0,"token_id:4":-2.0,"token_id:3":-3.0})");
   EXPECT_EQ(top(4, -2.0f, 4), R"({"token_id:2":-0.5," odd":-1.0,"even":-2.0,"token_id:3":-3.0})");
-  // The token is not among the most likely ones.
+  // The sampled token 6 is not among the two most likely tokens and is added to them.
   EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");
   EXPECT_EQ(top(2, -0.5f, 0), R"({"even":-0.5})");
-  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // an id that exists only in the model
+  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // id 12 is in the model but not in the tokenizer: no text
 }
 
 TEST(Logprobs, InfiniteValues_AreFiniteJson) {
@@ -63,7 +63,7 @@ TEST(Logprobs, InfiniteValues_AreFiniteJson) {
 
 TEST(Logprobs, Offsets_OmitTheFirstSpaceOfPieces) {
   const FewTexts tokenizer;
-  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even", the pieces are " odd" and "even"
+  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even"; its pieces are " odd" and "even"
   for (const int64_t id : {8, 1, 2, 9}) arrays.add({.id = id, .logprob = -1, .likely = {}}, id != 9);
   const Json json = arrays.take();
   EXPECT_EQ(json["text_offset"], Json({0, 0, 3, 7}));
@@ -222,7 +222,7 @@ TEST(Tokenizers, TokenizeAndDetokenize_Work) {
   EXPECT_EQ(client.get("/tokenizer_info").status, 400);
 }
 
-// With one thread for connections.
+// The server has one thread for connections. Tokenizing a long text must not block it.
 TEST(Tokenizers, LongText_DoesNotDelayOtherConnections) {
   TwoModels server;
   std::latch begun(1), released(1);

@@ -1,5 +1,6 @@
-// The engine with caches whose steps are captured as graphs (model/graphed_state_runner.h), compared with full forward
-// passes and with individually launched kernels. LAZY_TEST_DEVICE=cuda runs the tests on a GPU with CUDA graphs.
+// Tests of the engine with caches for which a decode step is captured as a CUDA graph (model/graphed_state_runner.h).
+// It is compared with full forward passes and with kernels that are launched individually. LAZY_TEST_DEVICE=cuda runs
+// the tests on a GPU with CUDA graphs.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

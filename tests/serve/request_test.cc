@@ -1,4 +1,4 @@
-// Parsing of request JSON: every field with wrong types and values out of range, and accepted values.
+// Tests of the parser of request JSON: wrong types and values out of range for every field, and accepted values.
 #include "serve/openai/request.h"
 
 #include <gmock/gmock.h>
@@ -19,10 +19,10 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 
 struct Case {
-  const char* field;  // field that the error names as `param`
-  const char* value;  // JSON value of the top-level field
+  const char* field;  // field that the error must name as `param`
+  const char* value;  // invalid JSON value of this field
   const char* code;
-  std::vector<std::string> names;  // further words that the message must contain
+  std::vector<std::string> names;  // other words that the message must contain
 };
 
 template <typename Parse>
@@ -211,8 +211,8 @@ TEST(ChatRequest, TextParts_AreJoined_AndBothLimitNamesAreAccepted) {
   EXPECT_TRUE(unknown.empty());
 }
 
-// Parses a minimal valid request with one more field. Returns the field that the error names, or "" if the request is
-// valid. In this case the field must not be reported as unknown.
+// Parses a minimal valid request with one additional field. Returns the field that the error names, or "" if the
+// request is valid. A field of a valid request must not be reported as unknown.
 std::string refused_field(Endpoint endpoint, const std::string& name, const json& value) {
   const bool chat = endpoint == Endpoint::chat;
   json body = chat ? json{{"messages", {{{"role", "user"}, {"content", "x"}}}}} : json{{"prompt", "x"}};
@@ -245,7 +245,7 @@ TEST(CompletionRequest, UnsupportedFields_AreRefusedUnlessTheyRequestTheDefault)
       for (const json& value : json::parse(field.accepted)) EXPECT_EQ(refused_field(endpoint, name, value), "");
     }
   }
-  // Fields that a client may expect to work.
+  // Clients may expect these fields to work, so requests that use them must be refused.
   for (const Endpoint endpoint : {Endpoint::completions, Endpoint::chat}) {
     EXPECT_EQ(refused_field(endpoint, "tools", {{{"type", "function"}}}), "tools");
     EXPECT_EQ(refused_field(endpoint, "tool_choice", "required"), "tool_choice");
@@ -258,7 +258,8 @@ TEST(CompletionRequest, UnsupportedFields_AreRefusedUnlessTheyRequestTheDefault)
   }
 }
 
-// Clients send the tools again with a conversation whose next answer must be a text.
+// In the course of a conversation, clients send the list of tools with every request, even if the next answer must be
+// text. The tools are then ignored.
 TEST(ChatRequest, ToolsAreIgnored_IfNoneMayBeCalled) {
   for (const auto& [tools, choice] : {std::pair{"tools", "tool_choice"}, {"functions", "function_call"}}) {
     json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {tools, {{{"type", "function"}}}}};
@@ -273,7 +274,7 @@ TEST(ChatRequest, ToolsAreIgnored_IfNoneMayBeCalled) {
   }
 }
 
-// The table of docs/guides/serve.md contains every unsupported field and says how the server treats it.
+// The table in docs/guides/serve.md must contain every unsupported field and say how the server treats it.
 TEST(CompletionRequest, UnsupportedFields_AreDocumented) {
   const std::string page = read_file(LAZY_SOURCE_DIR "/docs/guides/serve.md");
   const auto names_after = [&](const std::string& heading) {

@@ -1,5 +1,5 @@
-// Exchange of softmax models with Hugging Face transformers in both directions, for every family: equal logits and
-// equal greedy texts.
+// Exchanges softmax models with Hugging Face transformers in both directions, for every family. Logits and greedy texts
+// must be equal.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -106,7 +106,7 @@ TEST_P(Transformers, LogitsAndGreedyText_MatchTransformers) {
   {
     Engine engine(model, {.max_model_len = 4096});
     std::vector<std::shared_ptr<TokenQueue>> queues;
-    for (const int64_t row : {0, 1, 1, 0, 1}) {  // the first steps have one sequence only
+    for (const int64_t row : {0, 1, 1, 0, 1}) {  // only one sequence is in the first decode steps
       queues.push_back(write(engine, numbers(ids[row].narrow(0, 0, 7)), 40));
     }
     for (const size_t n : {0, 3}) EXPECT_EQ(text_of(*queues[n]), numbers(theirs.at("text")));
@@ -122,8 +122,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Transformers,
                                            Case{"one_kv_head_wide", 1, 32, false, 1e4}),
                          [](const auto& info) { return info.param.name; });
 
-// Replaces kMakeFolders' record: the greedy texts that transformers generates after a short and a long beginning of two
-// rows. `sure` is the number of tokens before the first choice between two logits that rounding could swap.
+// Python code that replaces the function record() of kMakeFolders. It saves the greedy texts that transformers
+// generates after a short and after a long prompt from each of two rows. `sure` is the number of tokens before the
+// first one whose two largest logits are so close that rounding could swap them.
 constexpr char kRecordTexts[] = R"(
 def record(where, ids):
     model = reopened(where)
@@ -140,11 +141,11 @@ def record(where, ids):
     save_file(out, where / "out.safetensors")
 )";
 
-// Returns the number of compared tokens.
+// Compares our greedy texts with the texts that kRecordTexts has saved. Returns the number of compared tokens.
 int64_t expect_texts(const std::filesystem::path& folder) {
   LanguageModel model = LanguageModel::load(folder);
   const auto theirs = read_safetensors(folder / "out.safetensors");
-  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // (prompt, text)
+  std::vector<std::pair<std::vector<int64_t>, std::vector<int64_t>>> texts;  // pairs of prompt and text
   for (const auto& [name, text] : theirs) {
     if (!name.ends_with(".text")) continue;
     const int64_t row = name[0] - '0', count = std::stoll(name.substr(2));
@@ -164,7 +165,7 @@ int64_t expect_texts(const std::filesystem::path& folder) {
     expect(*write(engine, prompt, 24), text, "alone");
     compared += static_cast<int64_t>(text.size());
   }
-  // Every prompt has several chunks, and other requests with random sampling come and go.
+  // Every prompt has several chunks. Other requests with random sampling join and leave in the meantime.
   Engine engine(model, {.page_tokens = 4, .chunk = 8, .rows = 4, .max_model_len = 4096});
   std::vector<std::shared_ptr<TokenQueue>> queues, others;
   for (const auto& [prompt, text] : texts) {
@@ -193,7 +194,7 @@ void expect_greedy_texts(const std::string& script, int folders) {
   }
   EXPECT_EQ(found, folders);
   fmt::print("{} folders, {} tokens compared\n", found, compared);
-  EXPECT_GE(compared, 86 * found);  // nine of ten tokens
+  EXPECT_GE(compared, 86 * found);  // 86 tokens per folder are nine of ten generated tokens
 }
 
 constexpr char kMamba2[] = R"(

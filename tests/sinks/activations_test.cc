@@ -1,5 +1,5 @@
-// Tests the report of the activations of one text at the hook points: statistics are compared with the tensors, and
-// tensors with the values that hooks receive. Also tests invalid input.
+// Tests the report of a text's activations at the hook points. Its statistics must match the tensors, and its saved
+// tensors must match the values that hooks receive. Also tests invalid input.
 #include "sinks/activations.h"
 
 #include <ATen/ATen.h>
@@ -64,7 +64,7 @@ TEST(ActivationReport, Statistics_MatchTensors) {
     EXPECT_EQ(saved, static_cast<size_t>(std::count_if(
                          seen.begin(), seen.end(), [](const auto& s) { return s.first.starts_with("layers.1."); })) +
                          1);
-    // The statistics of attention from the same pass are compared with the definition.
+    // The attention statistics of the report must match the definition. They come from the same forward pass.
     const auto weights = full_weights(model, at::tensor(kIds, at::kLong));
     for (size_t l = 0; l < weights.size(); ++l) {
       for (size_t h = 0; h < weights[l].size(); ++h)
@@ -96,7 +96,7 @@ TEST(ActivationReport, SavedTable_ContainsOnlySavedActivations) {
   const std::string table = saved_table("out.safetensors", found);
   EXPECT_THAT(table, HasSubstr("|layers.1.residual|" + std::to_string(kIds.size()) + " x 24|"));
   EXPECT_THAT(table, Names({"layers.1.residual", "float32", "out.safetensors"}));
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // includes the header
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // the header is one of the three lines
 }
 
 TEST(ActivationReport, Report_ReflectsInterventions) {

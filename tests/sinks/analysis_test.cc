@@ -44,7 +44,7 @@ TEST(Samples, Samples_AreSpreadEvenlyWithoutOverlap) {
   const auto with_bos = spread_samples(ids, 10, 2, 1000);
   EXPECT_EQ(with_bos[0].front(), 1000);
   EXPECT_EQ(with_bos[0].size(), 10u);
-  EXPECT_EQ(with_bos[1][1], 45);  // the text has 11 blocks of 9 ids; this is the 6th
+  EXPECT_EQ(with_bos[1][1], 45);  // the text has 11 blocks of 9 ids; this is the sixth block
   EXPECT_TRUE(spread_samples(ids, 104, 5, std::nullopt).empty());
 }
 
@@ -69,11 +69,11 @@ TEST(Analysis, Analysis_WritesJsonThatTheReportReads) {
   EXPECT_EQ(report.length, 48);
   EXPECT_EQ(report.density, result.measures.density);
   EXPECT_EQ(report.overall.sink_1, mean(result.sink_1));
-  ASSERT_EQ(report.maps.size(), 3u);  // one head of each layer
+  ASSERT_EQ(report.maps.size(), 3u);  // the report has the map of one head per layer
   EXPECT_EQ(report.maps[0].tokens.size(), 24u);
   EXPECT_EQ(report.maps[0].tokens[0], "T");
   EXPECT_EQ(report.maps[2].layer, 2);
-  // The head shown for a layer is the head with the highest sink ratio.
+  // For each layer, the report shows the head with the highest sink ratio.
   const auto& row = result.measures.sink_ratio[2];
   EXPECT_EQ(report.maps[2].head, std::max_element(row.begin(), row.end()) - row.begin());
   EXPECT_THAT(to_table(result), Names({result.samples, result.length, result.sink_samples}));
@@ -99,7 +99,7 @@ TEST(Analysis, Maps_AcceptHeadsAndRejectInvalidInput) {
   EXPECT_EQ(result.maps[0].layer, 2);
   EXPECT_EQ(result.maps[1].head, 3);
   EXPECT_EQ(result.maps[0].tokens,
-            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes share one label
+            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes of ï share one label
   for (const char* bad : {"3", "-1:0", "3:0", "0:4", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
     EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
@@ -131,7 +131,8 @@ TEST(Analysis, DefaultLength_IsBounded) {
   EXPECT_EQ(measured(1000), 1000);
 }
 
-// Under an intervention, all numbers and maps belong to the changed model. Afterwards the model is unchanged.
+// With an intervention, all numbers and maps must describe the changed model. After the analysis, the model must be
+// unchanged.
 TEST(Analysis, Interventions_ApplyToAllMeasures) {
   LanguageModel model = small_model("softmax");
   const auto tokenizer = load_tokenizer("bytes");
@@ -181,8 +182,8 @@ TEST(Learned, Learned_IsReadFromModelFolder) {
   std::filesystem::remove_all(folder);
 }
 
-// Analyzes 32k tokens at once. A matrix of weights would need 4 GiB per head in fp32. Hidden states and statistics need
-// little memory. The analysis runs in a separate process so that its peak memory can be measured.
+// Analyzes a text of 32k tokens. A matrix of attention weights would need 4 GiB per head in fp32; hidden states and
+// statistics need little memory. The analysis runs in a separate process, so that its peak memory can be measured.
 TEST(Analysis, LongText_NeedsLittleMemory) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the shadow memory of the address sanitizer prevents a memory measurement";

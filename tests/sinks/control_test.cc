@@ -1,5 +1,5 @@
-// Tests the controls of the sink measures: uniform rows and post-hoc offsets against explicit weights, and outliers of
-// the residual stream against plain loops.
+// Tests the controls of the sink measures. Sink ratios of rows with equal scores, and models with a post-hoc offset,
+// are compared with explicit weights. Outliers of the residual stream are compared with plain loops.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ at::Tensor token_ids(int64_t length, int64_t seed) {
   return at::remainder(at::arange(length, at::kLong) * (29 + 2 * seed) + 3 * seed, 300);
 }
 
-// Returns the mean weight on the first key over rows whose scores are all equal.
+// Computes the attention weights of rows whose scores are all equal. Returns the mean weight on the first key.
 double by_force(const char* normalizer, const char* offset, double tau, int64_t length, double score) {
   ops::AttentionTerms terms;
   terms.options.normalizer = normalizer;
@@ -61,7 +61,8 @@ TEST(UniformRows, UniformSinkRatio_MatchesEqualScores) {
   EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }), Names({1, 0}));
 }
 
-// Rows of equal scores have no excess sink for any value of the scores, also for normalizers that depend on this value.
+// If all scores of a row are equal, the row has no excess sink. This must be true for every value of the scores, also
+// for normalizers whose weights depend on this value.
 TEST(UniformRows, UniformRows_UseLevelOfMeasuredRows) {
   const at::NoGradGuard no_grad;
   for (const char* normalizer : {"softmax", "softmax_sink", "sigmoid", "softpick"}) {
@@ -104,15 +105,15 @@ TEST(UniformRows, UniformRows_UseOffsetOfEachHead) {
   EXPECT_THAT(error_of([] { uniform_sink_ratios(small_model("softmax", 0, 7), 5); }), Names({7}));
 }
 
-// The statistics and outputs of the model with a post-hoc offset must be equal to results with the weights max(p - 1 /
-// i, 0) in every layer.
+// A model with a post-hoc offset must give the same statistics and outputs as the softmax model whose weights p are
+// replaced by max(p + tau / i, 0) in every layer, where i is the number of visible keys.
 TEST(PostHoc, PostHoc_MatchesModelWithReducedWeights) {
   for (const double tau : {-1.0, -0.4}) {
     LanguageModel model = small_model("softmax");
     LanguageModel control = with_post_hoc_offset(model, tau);
     const at::NoGradGuard no_grad;
     const at::Tensor ids = token_ids(31, 2);
-    // The expected result: the softmax model with the weights of every layer replaced.
+    // Compute the expected result: the weights of every layer of the softmax model are replaced by a hook.
     ActivationHooks hooks;
     std::map<std::string, at::Tensor> replaced;
     hooks.replace("layers.*.attention.weights", [&](const std::string& name, const at::Tensor& p) {

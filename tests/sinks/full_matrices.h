@@ -1,5 +1,5 @@
-// Computes the attention weights of every layer and head of a small model by the definition in float64. The sink
-// measures must match them.
+// Computes the attention weights of every layer and head of a small model from their definition, in float64. The sink
+// measures are compared with these matrices.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -31,7 +31,8 @@ inline LanguageModel small_model(const std::string& normalizer, double tau = -1,
   return LanguageModel(config, 11);
 }
 
-// [layer][head] -> (length, length) float64, computed from the q and k that the model passes to the operator.
+// Returns the weights by layer and head, each (length, length) in float64. They are computed from the q and k that the
+// model passes to the attention operator.
 inline std::vector<std::vector<at::Tensor>> full_weights(LanguageModel& model, const at::Tensor& ids) {
   const at::NoGradGuard no_grad;
   const ModelConfig& c = model.config();

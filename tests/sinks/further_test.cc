@@ -1,4 +1,5 @@
-// Compares the streamed measures with direct computations from full matrices and whole tensors in float64.
+// Compares measures that are computed in parts, as the text is read, with direct computations from full matrices and
+// whole tensors in float64.
 #include "sinks/analysis.h"
 
 #include <ATen/ATen.h>
@@ -25,7 +26,7 @@ at::Tensor sample_ids(int64_t length, int64_t seed) {
   return at::remainder(at::arange(length, at::kLong) * (31 + 2 * seed) + 5 * seed, 300);
 }
 
-// Runs one pass per sample.
+// Runs one forward pass per sample, with the given hooks.
 void pass(LanguageModel& model, const ActivationHooks& probes, int64_t length, int64_t samples) {
   const at::NoGradGuard no_grad;
   ForwardOptions options;
@@ -72,7 +73,7 @@ TEST_P(WeightMeasuresOf, Match_FullMatrices) {
       for (int64_t h = 0; h < 4; ++h) {
         const at::Tensor& w = weights[static_cast<size_t>(l)][static_cast<size_t>(h)];
         for (int64_t k = 0; k < length; ++k) {
-          double sum = 0;  // the definition, for each query
+          double sum = 0;  // the definition, computed separately for each query
           for (int64_t i = k; i < length; ++i) sum += w[i][k].item<double>();
           alpha[l][h][k] += sum / double(length - k) / double(samples);
           sink[l][h][k] += (sum / double(length - k) > threshold) / double(samples);
@@ -172,7 +173,7 @@ TEST(MassiveActivations, Result_FindsInsertedActivations) {
     EXPECT_EQ(places[place].samples, 3);
   }
   EXPECT_EQ(places[1].largest, 9e6);
-  MassiveActivations strict(3, 8.5e6, 10);  // only values above both bounds count
+  MassiveActivations strict(3, 8.5e6, 10);  // an activation counts only if it exceeds both bounds
   ActivationHooks again = probes;
   strict.attach(again);
   pass(model, again, 20, 1);
@@ -198,7 +199,7 @@ TEST(Collapse, CosineAndRank_MatchPairwiseComputation) {
   Collapse collapse(3);
   ActivationHooks probes;
   collapse.attach(probes);
-  std::map<std::string, at::Tensor> seen;  // the tensors of the last pass
+  std::map<std::string, at::Tensor> seen;  // tensors at all hook points in the last pass
   probes.read("*", [&](const std::string& name, const at::Tensor& t) { seen[name] = t[0].to(at::kDouble); });
   pass(model, probes, 19, 2);
   ASSERT_EQ(collapse.result().size(), 5u);
@@ -215,7 +216,7 @@ TEST(Collapse, CosineAndRank_MatchPairwiseComputation) {
                     (tensor[i].norm() * tensor[j].norm()).item<double>() / (19 * 18);
       }
     }
-    // Computes the spectrum in another way: the eigenvalues of the Gram matrix are the squared singular values.
+    // Compute the singular values in another way: their squares are the eigenvalues of the Gram matrix.
     const at::Tensor values = at::linalg_eigvalsh(at::mm(tensor, tensor.t())).clamp_min(0).sqrt(),
                      p = values / values.sum();
     EXPECT_NEAR(samples[1].cosine, cosine, 1e-10) << name;
@@ -226,7 +227,8 @@ TEST(Collapse, CosineAndRank_MatchPairwiseComputation) {
   EXPECT_NEAR(hidden_similarity(at::ones({5, 3})).effective_rank, 1, 1e-6);
 }
 
-// Compares all numbers with loops over whole tensors in float64, for models in the layouts of GPT-2 and Llama.
+// Compares all numbers of the outlier report with loops over whole tensors in float64, for models in the layouts of
+// GPT-2 and Llama.
 TEST(Outliers, Outliers_MatchWholeTensors) {
   for (const char* family : {"gpt2", "llama"}) {
     SCOPED_TRACE(family);
@@ -319,12 +321,12 @@ TEST(Outliers, Outliers_MatchWholeTensors) {
         spikes += beyond;
       }
     }
-    EXPECT_EQ(places, 6);  // the residual stream, two products of attention, two of the MLP, and the head
+    EXPECT_EQ(places, 6);  // hook points: residual stream, two products each of attention and MLP, output head
     EXPECT_GT(spikes, 0);
   }
 }
 
-// Long texts are read in parts.
+// The report reads a long text in parts. The results must not change.
 TEST(Outliers, LongText_IsReadInParts) {
   const at::Tensor x = at::randn({1, 3000, 257}, at::detail::createCPUGenerator(3), at::TensorOptions());
   Outliers outliers(0);
@@ -375,10 +377,10 @@ TEST(DecodeReads, Result_MatchesFullMatrices) {
     const DecodeReads::Result found = reads.result();
     EXPECT_EQ(found.length, length);
     EXPECT_EQ(found.queries, queries);
-    const double row_bytes = 16 * 4, steps = samples * queries;  // head_dim fp32 values
+    const double row_bytes = 16 * 4, steps = samples * queries;  // a row is head_dim fp32 values
     double visible_bytes = 0, alive_bytes = 0;
     for (size_t layer = 0; layer < 3; ++layer) {
-      // A weight within rounding error of zero may be nonzero in only one of the two results.
+      // A weight that is zero up to rounding may be nonzero in only one of the two results.
       EXPECT_NEAR(found.alive[layer], alive[layer] / pairs[layer], 1 / pairs[layer]);
       EXPECT_NEAR(found.alive_in_group[layer], in_group[layer] / rows[layer], 1 / rows[layer]);
       if (std::string_view(c.normalizer) == "elastic") {

@@ -1,5 +1,5 @@
-// Each intervention changes the tensor that it names to the given value and nothing that is computed earlier. Changed
-// parameters are restored.
+// Tests interventions. Each one must change the tensor that it names to the given value, and must not change anything
+// that is computed before this tensor. Changed parameters must be restored afterwards.
 #include "sinks/interventions.h"
 
 #include <ATen/ATen.h>
@@ -45,7 +45,7 @@ at::Tensor seen_at(const Seen& seen, const std::string& name) {
   return {};
 }
 
-// Asserts that `first` is the first tensor that differs. Returns its new value and its old value.
+// Checks that `first` is the first tensor that the interventions change. Returns its new value and its old value.
 std::pair<at::Tensor, at::Tensor> first_change(const Interventions& interventions, const std::string& first) {
   LanguageModel model = small_gpt2(21, 20);
   const Seen before = pass_under(model, {}), after = pass_under(model, interventions);
@@ -116,7 +116,7 @@ TEST(Interventions, Parameters_AreChangedAndRestored) {
     for (const auto& [name, tensor] : model.stored()) {
       at::Tensor expected = before.at(name).clone();
       if (name.ends_with("q_proj.bias")) expected.zero_();
-      // the matrix is transposed in the file
+      // the file stores this matrix transposed
       if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;
       if (name == "model.layers.2.self_attn.k_proj.weight") expected.zero_();
       if (name == "model.position_embeddings.weight")
@@ -128,7 +128,8 @@ TEST(Interventions, Parameters_AreChangedAndRestored) {
   for (const auto& [name, tensor] : model.stored()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
 }
 
-// The model caches the concatenated projections in other precisions. A change of a weight must update this cache.
+// For other precisions, the model caches concatenated projections. If an intervention changes a weight, this cache must
+// be updated.
 TEST(Interventions, Parameters_AreChangedInBf16) {
   const at::NoGradGuard guard;
   LanguageModel model = small_gpt2(21, 20);
@@ -143,7 +144,7 @@ TEST(Interventions, Parameters_AreChangedInBf16) {
 
 TEST(Interventions, Interventions_ApplyInOrder) {
   LanguageModel model = small_gpt2(21, 20);
-  // Interventions apply in order: the value is set to one and then doubled.
+  // Interventions are applied in the given order: the value is set to one and then doubled.
   const Seen seen = pass_under(model, Interventions()
                                           .replace("layers.0.mlp.output[3]=1")
                                           .add("layers.0.mlp.output[3]=@[3]")
@@ -164,7 +165,7 @@ TEST(Interventions, Values_ComeFromFileAndEffectivePositions) {
   std::filesystem::remove(file);
   EXPECT_TRUE(at::equal(seen_at(seen, "layers.1.residual").select(1, 4), vector.expand({2, 24})));
   const at::Tensor epe = effective_positions(model, EffectivePositions::literal);
-  // Position 0 attends only to itself: before layer 2 it is unchanged.
+  // Position 0 attends only to itself, so the first intervention, at position 4, does not affect it before layer 2.
   EXPECT_TRUE(close(seen_at(seen, "layers.2.residual").select(1, 0),
                     seen_at(plain, "layers.2.residual").select(1, 0) + epe[1] - epe[0]));
 }
@@ -192,7 +193,7 @@ TEST(Interventions, InvalidIntervention_IsNamed) {
   EXPECT_THAT(error_of([] { Interventions().swap_positions("a=1"); }), Names({"--swap-positions", "NAME=I,J"}));
   EXPECT_THAT(error_of([] { Interventions().set_zero("a[x]"); }), Names({"--set-zero", "2:5", "0+3", "x"}));
   EXPECT_THAT(error(Interventions().swap_positions("layers.1.attention.v=0,30")), Names({"--swap-positions", 9, 30}));
-  // If one change fails, the other changes are undone.
+  // If one of several changes fails, the changes that were already made must be undone.
   const at::Tensor weight = model.stored().front().second.detach().clone();
   error(Interventions().set_zero(model.stored().front().first).set_zero("nowhere"));
   EXPECT_TRUE(at::equal(model.stored().front().second, weight));

@@ -1,5 +1,6 @@
-// Runs all measures on models whose weights are loaded one layer at a time, and on the attention of Transformer-XL. The
-// numbers must match the ordinary path.
+// Computes all measures for models whose weights are loaded one layer at a time, and for Transformer-XL, which has a
+// different attention. The numbers must equal the numbers of a model in memory or, for Transformer-XL, of full
+// matrices.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -51,8 +52,8 @@ TEST(LayerAtATime, Measures_MatchWholeModel) {
     LanguageModel whole = LanguageModel::load(folder.path());
     LanguageModel parts = LanguageModel::load_offloaded(folder.path(), at::kCPU, at::kFloat);
     EXPECT_EQ(all_measures(parts, {}), all_measures(whole, {}));
-    // A value that an intervention inserts into a later layer comes from the same sample, independent of the number of
-    // samples that are processed together.
+    // A value that an intervention inserts into a later layer must come from the same sample, even if several samples
+    // are processed together.
     Interventions change;
     change.add("layers.2.residual[3]=0.5*layers.0.residual[1] - layers.1.mlp.output[2]")
         .set_zero("layers.1.attention.weights[:,:,0]");
@@ -75,7 +76,8 @@ TEST(LayerAtATime, ParameterInterventions_AreRejected) {
               Names({"--add", "layers.1.residual[0]=wpe.weight[3]"}));
 }
 
-// Compares the statistics of the operator with the matrices: first column, row sums and positive entries.
+// Compares the attention statistics of the operator with the first column, the row sums and the positive entries of
+// full matrices.
 TEST(TransformerXlSinks, StatisticsAndMaps_MatchMatrices) {
   const at::NoGradGuard guard;
   for (const int64_t segment : {0, 7}) {

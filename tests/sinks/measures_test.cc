@@ -22,8 +22,8 @@ struct Case {
 
 class MeasuresOf : public testing::TestWithParam<Case> {};
 
-// Every measure computed from the row statistics of the kernel must be equal to the measure computed from full
-// matrices.
+// Every measure is computed from the row statistics of the attention kernel. It must equal the same measure computed
+// from full matrices.
 TEST_P(MeasuresOf, Match_FullMatrices) {
   const Case c = GetParam();
   LanguageModel model = small_model(c.normalizer, c.tau, c.window, c.kv_heads);
@@ -60,12 +60,12 @@ TEST_P(MeasuresOf, Match_FullMatrices) {
   for (size_t l = 0; l < layers; ++l) {
     ASSERT_EQ(m.sink_ratio[l].size(), heads);
     for (size_t h = 0; h < heads; ++h) {
-      // The bound allows for fp32 rows of up to 40 terms against float64.
+      // The fp32 rows have up to 40 terms. The bound covers their rounding errors compared with float64.
       const double bound = 40 * 6e-8 * 4;
       EXPECT_NEAR(m.sink_ratio[l][h], sink[l][h], bound);
       EXPECT_NEAR(m.density[l][h], density[l][h], 2 * bound);
       EXPECT_NEAR(m.released_mass[l][h], released[l][h], bound);
-      // Whether a weight within rounding error of the threshold counts as zero may differ. The bound allows for one
+      // A weight that is zero up to rounding may count as zero in only one of the two results. The bound allows for one
       // such weight.
       EXPECT_NEAR(m.alive_fraction[l][h], alive[l][h] / pairs, 1.5 / pairs);
       EXPECT_DOUBLE_EQ(rates[l][h], over[l][h]);
@@ -84,8 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Models, MeasuresOf,
                          });
 
 TEST(Measures, Measures_MatchHandComputedValues) {
-  // One layer, one sample, two heads, three queries. The statistics are the weight on the first key, the released mass
-  // (1 - sum of the weights) and the number of nonzero weights.
+  // The statistics of one layer, one sample, two heads and three queries. They are, in this order: the weight on the
+  // first key, 1 - (sum of the weights), and the number of nonzero weights.
   const at::Tensor stats =
       at::tensor({1.0f, 0.5f, 0.3f, /**/ 0.0f, 0.2f, 0.1f, /**/ 0.0f, 0.0f, 0.0f, /**/ 1.0f, 0.5f, 0.6f,
                   /**/ 1.0f, 2.0f, 3.0f, /**/ 0.0f, 1.0f, 1.0f})

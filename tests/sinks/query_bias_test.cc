@@ -1,4 +1,4 @@
-// Checks the identities of the GPT-2 study on random weights.
+// Checks, on random weights, equations of the study of GPT-2's query bias (sinks/positional_signal.h).
 #include "sinks/positional_signal.h"
 
 #include <ATen/ATen.h>
@@ -36,7 +36,8 @@ Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& inte
 
 at::Tensor some_text() { return at::remainder(at::arange(2 * 11, at::kLong) * 13 + 2, 40).view({2, 11}); }
 
-// Scores are the sum of four terms. The third term is Delta_j, which does not depend on the query.
+// With biases of queries and keys, a score is the sum of four terms. The third term, Delta_j, depends on key j but not
+// on the query.
 TEST(QueryBias, Delta_EqualsGammaTimesInput) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
@@ -46,7 +47,7 @@ TEST(QueryBias, Delta_EqualsGammaTimesInput) {
       const at::Tensor x = with.at.at(place + "input");
       const AttentionProjections p = model.projections(layer);
       const at::Tensor q = at::matmul(x, p.q.to(at::kDouble).t()), k = at::matmul(x, p.k.to(at::kDouble).t());
-      const at::Tensor delta = delta_by_head(model, layer, x);  // (batch, length, heads)
+      const at::Tensor delta = delta_by_head(model, layer, x);  // shape (batch, length, heads)
       for (int64_t head = 0; head < 4; ++head) {
         const auto of = [&](const at::Tensor& t) { return t.to(at::kDouble).slice(-1, 6 * head, 6 * head + 6); };
         const at::Tensor bq = of(p.q_bias), bk = of(p.k_bias), Q = of(q), K = of(k);
@@ -85,7 +86,7 @@ TEST(QueryBias, KeyBias_DoesNotAffectWeights) {
   }
 }
 
-// Every tensor that is computed before `first` must be bit-identical.
+// Checks that every tensor that is computed before `first` is bitwise equal in both passes.
 void expect_nothing_before(const LanguageModel& model, const std::string& first, const Read& changed,
                            const Read& plain) {
   for (const std::string& name : hook_point_names(model.config())) {
@@ -95,8 +96,8 @@ void expect_nothing_before(const LanguageModel& model, const std::string& first,
   ADD_FAILURE() << first << " is not a hook point";
 }
 
-// The five interventions of the study in the syntax of the command line, each in one layer of a GPT-2 with random
-// weights.
+// The five interventions of the study in the syntax of the command line. Each one changes one layer of a GPT-2 with
+// random weights.
 TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
   for (const uint64_t seed : {1, 2, 3}) {
     LanguageModel model = small_gpt2(seed);
@@ -105,7 +106,7 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     const AttentionProjections p = model.projections(1);
     const at::Tensor x = plain.at.at("layers.1.attention.input");
 
-    // 1: without b_Q, every score of key j decreases by Delta_j and b_Q . b_K, independent of the query.
+    // 1: without the query bias b_Q, the scores of key j decrease by Delta_j + b_Q . b_K for every query.
     Read changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.bias[0:24]"));
     expect_nothing_before(model, "layers.1.attention.q.projected", changed, plain);
     const at::Tensor of_biases = (p.q_bias * p.k_bias).view({4, 6}).sum(1).to(at::kDouble);
@@ -116,7 +117,8 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     EXPECT_TRUE(at::equal(changed.at.at("layers.1.attention.k"), plain.at.at("layers.1.attention.k")));
     EXPECT_FALSE(at::equal(changed.at.at("layers.2.residual"), plain.at.at("layers.2.residual")));
 
-    // 2 and 3: the residual stream after the first layer, at the first two positions.
+    // 2 and 3: a vector is added to the residual stream after the first layer, at the first position (2) and at the
+    // first two positions (3).
     const at::Tensor epe = effective_positions(model, EffectivePositions::literal).to(at::kDouble),
                      stream = plain.at.at("layers.1.residual");
     const std::string away = "layers.1.residual[0]=epe[1] - epe[0]", there = "layers.1.residual[1]=epe[0] - epe[1]";
@@ -132,14 +134,13 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     EXPECT_TRUE(close(third.select(1, 1) - stream.select(1, 1), (epe[0] - epe[1]).expand({2, 24})));
     EXPECT_TRUE(at::equal(third.slice(1, 2), stream.slice(1, 2)));
 
-    // 4: the embedding of the first token contains only its position.
+    // 4: the token embedding of the first token is set to zero, so that only its position embedding remains.
     changed = read(model, some_text(), Interventions().set_zero("embedding.tokens[0]"));
     EXPECT_TRUE(
         at::equal(changed.at.at("embedding").select(1, 0), plain.at.at("embedding.positions")[0][0].expand({2, 24})));
     EXPECT_TRUE(at::equal(changed.at.at("embedding").slice(1, 1), plain.at.at("embedding").slice(1, 1)));
 
-    // 5: the contributions of two coordinates of the attention input are removed from the keys, and therefore also from
-    // gamma.
+    // 5: two coordinates of the attention input no longer contribute to the keys, and therefore not to gamma.
     changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.weight[3+17,24:48]"));
     expect_nothing_before(model, "layers.1.attention.k.projected", changed, plain);
     const at::Tensor columns = p.k.to(at::kDouble).index_select(1, at::tensor({3, 17}, at::kLong));
@@ -163,7 +164,7 @@ TEST(QueryBias, Alignment_IsCosine) {
   }
 }
 
-// With grouped heads, each query head uses the keys of its group.
+// With grouped-query attention, each query head must use the keys of its group.
 TEST(QueryBias, GroupedHeads_UseKeysOfTheirGroup) {
   LanguageModel model(small_family("qwen2"), 6);
   const AttentionProjections p = model.projections(1);
@@ -184,7 +185,8 @@ TEST(QueryBias, ModelWithoutQueryBias_IsRejected) {
   require_query_bias(small_gpt2(1));
 }
 
-// Compares the effective positions with their definition, computed from the weights of the model.
+// Compares effective positional embeddings with their definitions, which are computed here from the weights of the
+// model.
 TEST(EffectivePositions, EffectivePositions_MatchDefinitions) {
   LanguageModel model = small_gpt2(5);
   std::map<std::string, at::Tensor> w;
@@ -209,7 +211,7 @@ TEST(EffectivePositions, EffectivePositions_MatchDefinitions) {
   EXPECT_TRUE(close(effective_positions(model, EffectivePositions::literal), p + mlp(p)));
   EXPECT_TRUE(
       close(effective_positions(model, EffectivePositions::normed), p + mlp(norm(p, "post_attention_layernorm"))));
-  // In a sequence of one token, the token attends only to itself: attention returns its value.
+  // In a sequence of one token, the token attends only to itself, so attention returns its value vector.
   const at::Tensor h = p + product(product(norm(p, "input_layernorm"), "self_attn.v_proj"), "self_attn.o_proj");
   EXPECT_TRUE(
       close(effective_positions(model, EffectivePositions::block), h + mlp(norm(h, "post_attention_layernorm"))));

@@ -36,7 +36,7 @@ TEST(TokenAttention, TokenAttention_MatchesFullMatrices) {
           const at::Tensor statistics = found.statistics.select(1, query - first).select(1, layer).select(1, head);
           EXPECT_NEAR(statistics[0].item<double>(), weights[query][0].item<double>(), 1e-6);
           EXPECT_NEAR(statistics[1].item<double>(), 1 - weights[query].sum().item<double>(), 1e-5);
-          // A weight within rounding error of zero may be nonzero in only one of the two results.
+          // A weight that is zero up to rounding may be nonzero in only one of the two results.
           EXPECT_NEAR(statistics[2].item<double>(), weights[query].gt(0).sum().item<double>(), 1);
         }
       }

@@ -1,8 +1,8 @@
-// Tests all code of this project that uses several threads and does not need LibTorch, under ThreadSanitizer: the
-// preparation of a corpus, failures in the pipeline, a tokenizer and a corpus shared by many threads, the reading and
+// Tests, under ThreadSanitizer, all code of this project that uses several threads and does not need LibTorch: the
+// preparation of a corpus, failures in its pipeline, a tokenizer and a corpus that many threads share, the reading and
 // writing threads of training (see also tests/core/read_ahead_test.cc and tests/train/checkpoint_writer_test.cc), and
-// the stop flag. The kernels are not included: they use OpenMP, whose runtime ThreadSanitizer does not support with
-// GCC. Their results are compared bit for bit over numbers of threads instead (tests/attention).
+// the stop flag. The kernels are not included, because they use OpenMP. With GCC, ThreadSanitizer does not support the
+// OpenMP runtime. Instead, tests/attention compares the kernels' results bit for bit for different numbers of threads.
 #include <atomic>
 #include <csignal>
 #include <thread>
@@ -28,7 +28,7 @@ void on_threads(int count, const std::function<void(int)>& work) {
   for (std::thread& member : team) member.join();
 }
 
-// A corpus of many small files, so that many batches are in progress at once.
+// Prepares a corpus of many small files, so that many batches are in progress at the same time.
 CorpusInfo prepare(const Folder& folder, const std::string& name, const std::string& tokenizer, int threads) {
   PrepareOptions options;
   options.inputs = {(folder / "text").string()};
@@ -91,7 +91,7 @@ TEST(Threads, Pipeline_EndsAfterAnyFailure) {
     if (failing == "nothing") {
       EXPECT_EQ(consumed.size(), 200u);
       EXPECT_EQ(error, "");
-      // The error is optional in this case, because the pipeline may have ended without waiting.
+      // No error is also correct here, because the pipeline may have ended without waiting.
     } else if (failing != "stop") {
       EXPECT_THAT(error, Names({failing}));
     }
@@ -123,7 +123,7 @@ TEST(Threads, Sequences_AreReadByManyThreads) {
   write_text(folder);
   prepare(folder, "corpus", "bytes", 2);
   const Sequences sequences(folder / "corpus", "train", {.length = 64});
-  const int64_t count = 3 * sequences.size();  // the order changes with each epoch
+  const int64_t count = 3 * sequences.size();  // three epochs, each in a different order
   std::vector<std::vector<int64_t>> expected(static_cast<size_t>(count), std::vector<int64_t>(64));
   for (int64_t n = 0; n < count; ++n) sequences.read(n, expected[static_cast<size_t>(n)].data());
   std::atomic<int> wrong = 0;
@@ -136,7 +136,7 @@ TEST(Threads, Sequences_AreReadByManyThreads) {
   });
   EXPECT_EQ(wrong, 0);
 
-  // The loader of training reads ahead in its own thread and is destroyed before the end.
+  // The loader of training reads ahead in a separate thread. Here it is destroyed before it has read all batches.
   for (const int64_t ahead : {1, 4}) {
     train::Batches batches(sequences, 0, 2, 64, ahead);
     for (size_t n = 0; n < 30; n += 2) {

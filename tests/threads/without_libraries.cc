@@ -1,5 +1,5 @@
-// The tokenizers of this build are `bytes` and byte-level BPE. SentencePiece is not included, because it uses no
-// threads of this project and takes minutes to build. A separate process reads Parquet files.
+// This build has only the tokenizers `bytes` and byte-level BPE. SentencePiece is not included: it takes minutes to
+// build, and it uses no threads of this project. Parquet files are read by a separate process.
 #include "core/error.h"
 #include "data/corpus/source.h"
 #include "data/tokenizer.h"

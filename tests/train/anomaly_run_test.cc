@@ -1,6 +1,7 @@
-// Tests the policies for a loss that is not finite, a spike, a full disk and a signal, and that no data is lost. The
-// program has no hook to inject such faults. The tests therefore modify a checkpoint (the optimizer moment of a letter
-// that occurs in a single document becomes NaN, or a weight becomes far too large) or replace one document by noise.
+// Tests how training handles a loss that is not finite, a spike of the loss, a full disk and a signal, and that it
+// loses no data. The program has no hook that injects such faults. The tests therefore modify a checkpoint (the
+// optimizer moment of a letter that occurs in a single document becomes NaN, or a weight becomes far too large) or
+// replace one document by noise.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -32,10 +33,10 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using Json = nlohmann::ordered_json;
 
-constexpr int kRare = 43;  // index of the document that contains the letter Z or noise
+constexpr int kRare = 43;  // index of the unusual document: the only one with the letter Z, or one of noise
 
-// Every document consists of words. Document 43 contains `rare`. Documents are read in order, and document 43 is read
-// at about step 25.
+// Writes a corpus of documents that consist of words, except for document 43, whose text is `rare`. Documents are read
+// in order, and training reads document 43 at about step 25.
 fs::path corpus_with(const fs::path& folder, const std::string& rare) {
   Random random(7);
   std::ofstream text(folder / "text.jsonl");
@@ -117,8 +118,8 @@ TrainState state_at(const fs::path& run, int64_t step) {
   return verify_checkpoint(CheckpointStore(run / "checkpoints", 0).path(step));
 }
 
-// Trains 20 steps and then sets the moment of the embedding of Z to NaN. The next update propagates NaN to the
-// embedding, and every loss over text that contains the letter becomes NaN.
+// Trains 20 steps and then sets the optimizer moment of the embedding of the letter Z to NaN in the checkpoint. The
+// next update makes the embedding NaN, and then the loss of every text with this letter is NaN.
 void train_and_spoil(const Place& place) {
   const Ended first = place.train({"training.steps=20", "lr_scheduler.warmup_steps=4"});
   ASSERT_EQ(first.exit_code, 0) << first.errors;
@@ -126,7 +127,7 @@ void train_and_spoil(const Place& place) {
   spoil(place.run, 20, "optimizer.safetensors", "exp_avg.model.embeddings.weight", id_of('Z'), std::nan(""));
 }
 
-// Sets a weight so large that a logit overflows in every step.
+// Sets a weight in the checkpoint so large that a logit overflows in every step.
 void make_useless(const Place& place, int64_t step) {
   spoil(place.run, step, "model.safetensors", "lm_head.weight", id_of('Z'), 3e38);
 }
@@ -145,10 +146,10 @@ TEST(Faults, NanLoss_IsSkippedAndTrainingContinues) {
   EXPECT_THAT(split(ended.errors, '\n'), Contains(Names({skipped.front(), "nan"})));
   EXPECT_GT(skipped[0], 20);
   EXPECT_EQ(state_at(place.run, 40).anomalies.skipped, static_cast<int64_t>(skipped.size()));
-  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8);  // the position in the data continues
+  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8);  // a skipped step also advances the position in the data
   EXPECT_EQ(log_without_times(place.run).back()["faults/skipped"], skipped.size());
 
-  // A run that is killed after the skip and resumed produces the same bytes.
+  // A run that is killed after the skipped step and then resumed must produce the same bytes.
   fs::rename(place.run, place.scratch / "straight");
   fs::rename(saved, place.run);
   {
@@ -176,7 +177,8 @@ TEST(Faults, NanLoss_RollsBackAndSkipsData) {
   EXPECT_EQ(log_without_times(place.run).back()["faults/rolled_back"], end.anomalies.rolled_back);
 }
 
-// Under full sharding no rank has all weights, but rank 0 reads all of them from the checkpoint.
+// With full sharding, each rank has only a part of the weights in memory. To roll back, rank 0 reads all of them from
+// the checkpoint.
 TEST(Faults, NanLossUnderFullSharding_RollsBack) {
   const Place place;
   train_and_spoil(place);
@@ -222,7 +224,7 @@ TEST(Faults, BadCheckpoint_IsNotUsedForRollBack) {
   EXPECT_THAT(ended.errors, Names({"damaged-step-00000020"}));
   EXPECT_TRUE(fs::exists(place.run / "checkpoints/damaged-step-00000020"));
   EXPECT_TRUE(steps_without_loss(place.run, 40).empty());
-  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // steps 11 to 20 and the failed step
+  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // the 11 extra steps: 11 to 20, and the failed step
 }
 
 TEST(Faults, NonFiniteWeights_AreNotResumedFrom) {
@@ -260,7 +262,7 @@ TEST(Faults, Policies_StopAtTheirLimits) {
   EXPECT_EQ(backs.exit_code, 1);
   EXPECT_THAT(last_line(backs.errors), Names({11, 2, "training.max_roll_backs"}));
   EXPECT_EQ(state_at(place.run, 10).anomalies.rolled_back, 2);
-  // With the default settings, training also stops.
+  // With the default settings, training stops at the first loss that is not finite.
   EXPECT_THAT(last_line(place.train({}).errors), Names({"train", 11, 10}));
 }
 
@@ -297,10 +299,10 @@ TEST(Faults, Spike_IsSkippedOrRolledBack) {
   const auto after = losses(place.run);
   ASSERT_EQ(after.size(), 40u);
   EXPECT_LT(*std::max_element(after.begin() + 20, after.end()),
-            curve[static_cast<size_t>(worst) - 1]);  // the document of noise is skipped
+            curve[static_cast<size_t>(worst) - 1]);  // after the rollback, the document of noise is skipped
 }
 
-// The file system of the log, a tmpfs with a few free pages, becomes full and later has free space again.
+// The log is on a small file system in memory (tmpfs), which becomes full. After space is freed, the run continues.
 TEST(Faults, FullDiskOfLog_StopsAndResumes) {
   if (std::system("unshare -rm true 2>/dev/null") != 0)
     GTEST_SKIP() << "unshare -rm (a private mount namespace) is not allowed here";
@@ -338,7 +340,7 @@ cp -r run/log.jsonl run/model run/tensorboard . 2> /dev/null || true
     ASSERT_FALSE(log.empty());
     EXPECT_EQ(log.back(), '\n');
     int64_t steps = 0;
-    for (const auto& line : split(log, '\n')) {  // every line is complete
+    for (const auto& line : split(log, '\n')) {  // no line may be incomplete
       if (line.empty()) continue;
       EXPECT_EQ(Json::parse(line)["step"], ++steps);
     }
@@ -377,7 +379,7 @@ TEST(Faults, SignalDuringCheckpointWrite_KeepsCheckpointsValid) {
     }
     const auto log = log_without_times(scratch / "run");
     CheckpointStore store(scratch / "run/checkpoints", 0);
-    EXPECT_EQ(store.steps().back(), log.back()["step"]);  // the last step has been saved
+    EXPECT_EQ(store.steps().back(), log.back()["step"]);  // the last logged step must have been saved
     EXPECT_EQ(store.newest_valid()->state.step, log.back()["step"]);
     for (const auto& entry : fs::directory_iterator(scratch / "run/checkpoints")) {
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();

@@ -27,18 +27,18 @@ TEST(Batches, Labels_AreTheNextIds) {
 
 TEST(Batches, PrefetchDepth_DoesNotChangeBatches) {
   const Sequences sequences = tiny_sequences();
-  const int64_t first = sequences.size() - 5;  // reads across the end of the epoch
+  const int64_t first = sequences.size() - 5;  // the batches extend across the end of the epoch
   Batches near(sequences, first, 4, 32, 1), far(sequences, first, 4, 32, 16);
   for (int64_t i = 0; i < 6; ++i) {
     const Batch expected = read_batch(sequences, first + 4 * i, 4, 32);
     EXPECT_TRUE(at::equal(near.next().ids, expected.ids)) << i;
     EXPECT_TRUE(at::equal(far.next().ids, expected.ids)) << i;
   }
-}  // the destructor stops both threads although batches remain
+}  // the destructor stops the reading threads of `near` and `far`, although batches remain
 
 TEST(Batches, ReaderError_ReachesCaller) {
   const Sequences sequences = tiny_sequences();
-  Batches batches(sequences, -4, 4, 32, 2);  // sequence -4 does not exist
+  Batches batches(sequences, -4, 4, 32, 2);  // sequence -4 does not exist, so reading fails
   EXPECT_ANY_THROW(batches.next());
   EXPECT_ANY_THROW(batches.next());
 }

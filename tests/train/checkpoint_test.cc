@@ -52,8 +52,8 @@ TEST(Checkpoint, KeepLast_KeepsNewestByNumber) {
   EXPECT_EQ(entries, 2);
 }
 
-// Damages one file of the newest checkpoint in every possible way. The damaged checkpoint must be renamed, and the
-// previous checkpoint must be used.
+// Each case damages one file of the newest checkpoint in a different way. The store must rename the damaged checkpoint
+// and use the previous one.
 TEST(Checkpoint, DamagedCheckpoint_PreviousOneIsUsed) {
   const auto damages = std::vector<std::pair<std::string, std::function<void(const fs::path&)>>>{
       {"truncated", [](const fs::path& file) { fs::resize_file(file, fs::file_size(file) / 2); }},

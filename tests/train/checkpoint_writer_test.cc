@@ -28,7 +28,7 @@ TEST(CheckpointWriter, BackgroundWrite_DoesNotBlockAndReportsDuration) {
   EXPECT_EQ(writer.saved(), 0);
   EXPECT_FALSE(done);
   EXPECT_FALSE(writer.take_write_seconds().has_value());
-  writer.check();  // does not wait
+  writer.check();  // check() does not wait for the write
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     release.set_value();
@@ -38,7 +38,7 @@ TEST(CheckpointWriter, BackgroundWrite_DoesNotBlockAndReportsDuration) {
   later.join();
   EXPECT_EQ(writer.saved(), 10);
   EXPECT_GT(writer.take_write_seconds().value(), 0);
-  EXPECT_FALSE(writer.take_write_seconds().has_value());  // reported only once
+  EXPECT_FALSE(writer.take_write_seconds().has_value());  // the duration is reported only once
 }
 
 TEST(CheckpointWriter, ForegroundWrite_IsDoneOnReturn) {

@@ -9,8 +9,9 @@
 
 namespace lazy::train {
 
-// Counts the bytes of CPU tensors allocated by participating threads: the thread of the constructor and threads that
-// set takes_part. Gloo's threads are excluded because they copy the data that they send.
+// Counts the bytes of CPU tensors that participating threads allocate. These are the thread that calls the constructor
+// and threads that set takes_part. Gloo's threads do not participate: they copy data to send it, and these copies are
+// not counted.
 class CountingAllocator final : public c10::Allocator {
  public:
   CountingAllocator() : inner_(c10::GetCPUAllocator()) {
@@ -31,7 +32,7 @@ class CountingAllocator final : public c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t count) const override { std::memcpy(to, from, count); }
   static inline thread_local bool takes_part = false;
-  static inline int64_t live = 0, peak = 0;  // peak: the maximum since it was last reset
+  static inline int64_t live = 0, peak = 0;  // peak: maximum of `live` since a test last reset it
 
  private:
   struct Block {

@@ -56,7 +56,8 @@ inline uint64_t varint(std::string_view& in) {
   }
 }
 
-// Calls `visit(field number, wire type, integer or raw bits, bytes)` for each field.
+// Calls visit(field number, value, bytes) for each field of a Protocol Buffers message. `value` is the integer, the raw
+// bits of a number, or the length of the bytes.
 template <typename Visit>
 void walk(std::string_view in, const Visit& visit) {
   while (!in.empty()) {

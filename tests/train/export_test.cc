@@ -52,7 +52,7 @@ TEST(Saving, CheckpointTimes_AreLogged) {
   std::string log = read_file(scratch / "run/log.jsonl");
   for (size_t at = 0; (at = log.find("\"checkpoint/blocked(s)\"", at)) != std::string::npos; ++at) ++blocked;
   for (size_t at = 0; (at = log.find("\"checkpoint/write(s)\"", at)) != std::string::npos; ++at) ++written;
-  EXPECT_EQ(blocked, 5);  // the duration of each save is logged with the next step; the last save has no such line
+  EXPECT_EQ(blocked, 5);  // each save is logged in the line of the next step, so the last save is in no line
   EXPECT_EQ(written, 5);
 }
 

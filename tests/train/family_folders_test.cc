@@ -1,5 +1,5 @@
-// Training that starts from a converted folder of each family: several ranks read the folder for every sharding mode,
-// and must compute the loss of one rank.
+// Tests training that starts from a converted folder of each family. With every sharding mode, several ranks read the
+// folder and must compute the same loss as a single rank.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -64,8 +64,8 @@ double first_loss(const fs::path& run) { return losses(run).front(); }
 
 TEST(FromFolder, FirstLoss_EqualsLossOfFolderModel) {
   const ScratchFolder again, tuned, lazy, random;
-  // The first step continues after the last step of the folder on the same tokens, because the rate of a first step is
-  // 0.
+  // The learning rate of the first step is 0. The loss of the first step is therefore the loss of the model in the
+  // folder.
   const auto first = [](const ScratchFolder& scratch, const fs::path& from) {
     const Ended ended = run_lazy({config_in(scratch, from), "--set", "training.steps=5"}, scratch.path());
     EXPECT_EQ(ended.exit_code, 0) << ended.errors;
@@ -88,7 +88,7 @@ TEST(FromFolder, Training_KeepsFolderConfiguration) {
   const Ended ended = run_lazy({config_in(scratch, source / "model"), "--set", "training.steps=5"}, scratch.path());
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   const auto written = nlohmann::ordered_json::parse(read_file(scratch / "run/model/config.json"));
-  EXPECT_EQ(written["max_position_embeddings"], 4096);  // not replaced by training.seq_len
+  EXPECT_EQ(written["max_position_embeddings"], 4096);  // training.seq_len does not replace it
   EXPECT_EQ(written["model_type"], "lazy_llama");
   EXPECT_EQ(written["task_specific_params"], config["task_specific_params"]);
   EXPECT_EQ(read_file(scratch / "run/model/chat_template.jinja"), "{{ messages }}");
@@ -103,7 +103,7 @@ TEST(FromFolder, Offsets_FollowSchedule) {
   EXPECT_NEAR(mean_tau(shifted / "run/model"), -1, 0.2);  // the optimizer adds at most 1e-2 per step
   EXPECT_GT(std::abs(mean_tau(shifted / "run/model") + 1), 1e-4);
   EXPECT_NEAR(mean_tau(learned / "run/model"), 0, 0.2);
-  // half of the schedule
+  // this checkpoint is from the middle of the schedule
   EXPECT_NEAR(mean_tau(shifted / "run/checkpoints/step-00000010"), -0.375, 0.1);
 }
 
@@ -116,7 +116,7 @@ TEST(FromFolder, KilledRun_ResumesWithinSchedule) {
   {
     Child child({config}, killed.path());
     ASSERT_TRUE(child.wait_for_step(killed / "run", 13));
-    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // the checkpoint may still be in progress
+    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // the checkpoint may still be being written
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     child.send(SIGKILL);
     EXPECT_EQ(child.wait().signal, SIGKILL);
@@ -145,7 +145,7 @@ TEST(FromFolder, KilledRanks_ResumeWithinSchedule) {
   {
     Ranks ranks(2, arguments(killed), killed.path());
     ASSERT_TRUE(ranks[0].wait_for_step(killed / "run", 13));
-    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // the checkpoint may still be in progress
+    while (!fs::exists(killed / "run/checkpoints/step-00000010"))  // the checkpoint may still be being written
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (const int rank : {1, 0}) ranks[rank].send(SIGKILL);
     for (const Ended& ended : ranks.wait()) EXPECT_EQ(ended.signal, SIGKILL) << ended.errors;

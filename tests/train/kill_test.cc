@@ -56,7 +56,7 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
   int64_t killed = 0, late = 0, saved = 0;
   while (killed < rounds) {
     const ScratchFolder scratch;
-    // The run is killed one or more times in sequence.
+    // Kills the run after a random time and resumes it, once or several times.
     for (bool again = true; again && killed < rounds; again = random.below(3) == 0) {
       Child child(kill_arguments(scratch), scratch.path());
       std::this_thread::sleep_for(std::chrono::duration<double>(duration * random.uniform()));
@@ -66,7 +66,7 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
         ++killed;
         continue;
       }
-      // The run ended before it was killed, because it was faster than the first one.
+      // The run ended before it was killed, because it was faster than the uninterrupted run that was timed.
       ASSERT_EQ(end.exit_code, 0) << end.errors;
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
       duration *= 0.9;
@@ -80,7 +80,7 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
     ASSERT_TRUE(same_files(scratch / "run/checkpoints/step-00000012", straight / "run/checkpoints/step-00000012",
                            {"model.safetensors", "optimizer.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
-    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file remains
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file may remain
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
           << entry.path();
     }
@@ -89,14 +89,15 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
   EXPECT_GT(saved, 0) << "every kill came before the first checkpoint";
 }
 
-// The same test with two ranks: one rank is killed, the surviving rank detects this and terminates, and both are
+// The same test with two ranks. One rank is killed; the other rank must detect this and exit. Then both ranks are
 // restarted.
 TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
   const int64_t rounds = environment("LAZY_KILL_ROUNDS", 20), seed = environment("LAZY_KILL_SEED", 1);
   fmt::print("LAZY_KILL_ROUNDS={} LAZY_KILL_SEED={}\n", rounds, seed);
   Random random(static_cast<uint64_t>(seed) + 1000);
   tiny_corpus();
-  // If a rank will be missing, use a short timeout so that the other ranks detect this soon.
+  // timeout: communication timeout in seconds. It is short if a rank will be killed, so that the other ranks soon
+  // detect this.
   const auto command = [](const ScratchFolder& scratch, const char* timeout = "60") {
     auto words = kill_arguments(scratch);
     words.insert(words.end(), {"--set", "training.data_parallel=zero2", "--set",
@@ -123,7 +124,7 @@ TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
       if (end.signal == SIGKILL) {
         ++killed;
         slowest = std::max(slowest, seconds_since(sent));
-        // 0: the rank had already finished
+        // exit code 0: the rank had already finished when the other rank was killed
         ASSERT_TRUE(other.exit_code == 1 || other.exit_code == 0)
             << other.exit_code << " " << other.signal << other.errors;
         continue;
@@ -150,7 +151,7 @@ TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
                            {"model.safetensors", "optimizer-00001-of-00002.safetensors",
                             "optimizer-00002-of-00002.safetensors", "config.json"}));
     ASSERT_TRUE(same_files(scratch / "run/model", straight / "run/model", {"model.safetensors", "config.json"}));
-    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file remains
+    for (const auto& entry : fs::directory_iterator(checkpoints)) {  // no incomplete file may remain
       EXPECT_TRUE(entry.path().filename().string().starts_with("step-") && entry.path().extension().empty())
           << entry.path();
     }

@@ -139,8 +139,8 @@ TEST(Mixers, Benchmark_ReportsStateSize) {
   for (const auto& row : rows) {
     EXPECT_GT(row.at("train_tokens_per_second").get<double>(), 0);
     EXPECT_GT(row.at("decode_ms_per_token").get<double>(), 0);
-    // fp32. RetNet: 4 heads of 256 x 512 and the position, for any length. Attention: keys and values of 16 heads of 64
-    // for every token.
+    // Size of the state in fp32. RetNet: 4 heads of 256 x 512 values and the position (8 bytes), for any sequence
+    // length. Attention: keys and values of 16 heads of size 64 for every token.
     const int64_t kept =
         row.at("model") == "retnet" ? 4 * 256 * 512 * 4 + 8 : row.at("length").get<int64_t>() * 2 * 16 * 64 * 4;
     EXPECT_EQ(row.at("state_bytes"), kept) << row.dump();

@@ -1,5 +1,5 @@
-// Tests runs of several processes on the CPU: the loss curve must match a single process, and every possible failure of
-// a rank is covered.
+// Tests training runs of several processes on the CPU. The loss curve must match the curve of a single process, and the
+// failure of a rank is tested in every way in which it can occur.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,10 +53,10 @@ const std::vector<double>& one_process() {
   return curve;
 }
 
-// The ranks add the same numbers in a different order. Each addition rounds by at most 2^-24 of the sum. A step
-// therefore changes weights, and hence the loss, by a few units of 2^-23 more than a single process, and the bound
-// grows by 8 units per step. Before the first update (rate 0 in step 1) the losses come from the same weights and
-// tokens.
+// The ranks add the same numbers in a different order than a single process, and each addition rounds by at most 2^-24
+// of the sum. Each step therefore changes the weights, and hence the loss, by a few units of 2^-23 more or less than in
+// a single process. The bound grows by 8 units per step. The learning rate of step 1 is 0, so the losses of the first
+// two steps must be equal up to 1e-12.
 void expect_same_curve(const std::vector<double>& curve, const std::vector<double>& wanted) {
   ASSERT_EQ(curve.size(), wanted.size());
   double largest = 0;
@@ -76,7 +76,7 @@ TEST_P(Curve, LossCurve_MatchesSingleProcess) {
   const auto ended = run_ranks(count, arguments(scratch, sharding), scratch.path());
   expect_success(ended);
   EXPECT_THAT(split(ended[0].errors, '\n'), Contains(Names({count, std::string(sharding)})));
-  for (int rank = 1; rank < count; ++rank) {  // only rank 0 writes output
+  for (int rank = 1; rank < count; ++rank) {  // only rank 0 may write output
     EXPECT_EQ(ended[static_cast<size_t>(rank)].output, "");
     EXPECT_EQ(ended[static_cast<size_t>(rank)].errors, "");
   }
@@ -110,7 +110,8 @@ TEST(Distributed, LargerStep_IsLogged) {
   EXPECT_THAT(fixed[0].errors, ::testing::Not(::testing::HasSubstr("training.global_batch_tokens")));
 }
 
-// Returns the settings in the newest checkpoint. A run that resumes with different settings counts as a different run.
+// Returns the settings in the newest checkpoint. A resumed run must have the same settings, otherwise it counts as a
+// different run.
 nlohmann::ordered_json recorded_settings(const fs::path& run) {
   const CheckpointStore store(run / "checkpoints", 0);
   return verify_checkpoint(store.path(store.steps().back())).settings;
@@ -145,8 +146,8 @@ TEST(Distributed, Resume_OnDifferentNumberOfRanks) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// With two ranks and one micro-batch per rank and step there is only one order of addition. The log (including
-// validation and attention statistics) and the model must therefore be bitwise equal for every sharding mode.
+// Two ranks with one micro-batch each per step can add their gradients in only one order. The log (including validation
+// and attention statistics) and the model must therefore be bitwise equal for every sharding mode.
 TEST(Distributed, ShardingModes_AreBitwiseEqual) {
   const auto train = [](const ScratchFolder& scratch, const char* sharding) {
     expect_success(run_ranks(2,
@@ -176,14 +177,14 @@ TEST(Distributed, ShardingModes_AreBitwiseEqual) {
   }
 }
 
-// Each stage of the run continues where the previous stage was stopped. Any sharding mode can read the checkpoints of
-// any other mode.
+// A run in several stages with different numbers of ranks and sharding modes. Each stage continues where the previous
+// stage was stopped. Every sharding mode must be able to read the checkpoints of every other mode.
 TEST(Distributed, Resume_WithDifferentSharding) {
   const ScratchFolder scratch;
   const std::tuple<int, const char*, int> stages[] = {{2, "full_shard", 6},  {4, "zero2", 12},
                                                       {4, "full_shard", 18}, {1, "full_shard", 24},
                                                       {2, "replicate", 30},  {2, "full_shard", 0}};
-  nlohmann::ordered_json settings;  // settings of the first stage
+  nlohmann::ordered_json settings;  // settings of the first stage of the run
   for (const auto& [count, sharding, until] : stages) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", count, sharding));
     auto command = arguments(scratch, sharding);
@@ -202,7 +203,7 @@ TEST(Distributed, Resume_WithDifferentSharding) {
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// Removes later checkpoints, as if the run had ended after `step`.
+// Removes the checkpoints after `step`, as if the run had ended at this step.
 void back_to(const fs::path& run, int64_t step) {
   const CheckpointStore store(run / "checkpoints", 0);
   for (const int64_t later : store.steps()) {
@@ -212,7 +213,8 @@ void back_to(const fs::path& run, int64_t step) {
   fs::remove_all(run / "model");
 }
 
-// The second rank has a different run folder. Rank 0 then writes everything, and the other ranks read nothing.
+// The second rank has a different run folder, which contains no checkpoints. Rank 0 then writes all data, and the other
+// ranks receive their data from it.
 void run_without_a_common_folder(const char* sharding) {
   const ScratchFolder scratch;
   const auto run_apart = [&] {
@@ -233,8 +235,8 @@ void run_without_a_common_folder(const char* sharding) {
 TEST(Distributed, SeparateFolders_TrainAndResume) { run_without_a_common_folder("zero2"); }
 TEST(Distributed, SeparateFoldersUnderFullSharding_TrainAndResume) { run_without_a_common_folder("full_shard"); }
 
-// The file size limit of the second rank is below the size of its shard. No checkpoint may remain, and both ranks must
-// report the reason.
+// The second rank cannot write files as large as its shard of the optimizer state. No incomplete checkpoint may remain,
+// and both ranks must report the reason.
 TEST(RankFaults, FullDiskOfOneRank_KeepsPreviousCheckpoint) {
   const ScratchFolder scratch;
   auto command = arguments(scratch, "zero2", {"checkpoint.keep_last=0", "training.communication_timeout=4"});
@@ -249,19 +251,21 @@ TEST(RankFaults, FullDiskOfOneRank_KeepsPreviousCheckpoint) {
                 Contains(Names({20, "optimizer-00002-of-00002.safetensors", std::string(std::strerror(EFBIG))})));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(scratch / "run/checkpoints"), fs::directory_iterator()), 1);
-  expect_success(run_ranks(2, command, scratch.path()));  // without the limit the run continues
+  expect_success(run_ranks(2, command, scratch.path()));  // without the file size limit, the run continues
   expect_same_curve(losses(scratch / "run"), one_process());
 }
 
-// Removes durations and addresses, whose digits could be mistaken for a rank number.
+// Removes durations and addresses from the messages. Their digits could be mistaken for a rank number.
 std::vector<std::string> lines_without_decimals(const std::string& text) {
   return split(std::regex_replace(text, std::regex("[0-9]+([.][0-9]+)+"), ""), '\n');
 }
 
-// One rank fails. The other ranks must terminate and name it, and the run must then resume to the same curve.
+// One rank is ended by a signal. The other ranks must exit and name the failed rank in their messages. The resumed run
+// must then have the same loss curve as a single process.
 void fail_one(int count, int victim, int signal, const char* sharding) {
   const ScratchFolder scratch;
-  // If all ranks write checkpoints, a write is in progress most of the time.
+  // With sharding, all ranks write checkpoints. After every step a checkpoint is written, so that a write is in
+  // progress most of the time.
   auto command = arguments(scratch, sharding,
                            {"training.communication_timeout=2",
                             sharding == std::string("replicate") ? "checkpoint.every=10" : "checkpoint.every=1"});
@@ -280,7 +284,7 @@ void fail_one(int count, int victim, int signal, const char* sharding) {
     ranks[victim].send(SIGKILL);
     ranks[victim].wait();
   }
-  // processes start slowly on a busy machine
+  // allow more time, because processes start slowly on a busy machine
   command.insert(command.end(), {"--set", "training.communication_timeout=60"});
   expect_success(run_ranks(count, command, scratch.path()));
   expect_same_curve(losses(scratch / "run"), one_process());

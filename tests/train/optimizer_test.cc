@@ -54,15 +54,16 @@ struct Reference {
   }
 };
 
-// Compares fp32 with float64. Per step, an update of about lr is rounded by a few units in the last place of the
-// weight, and each of the about twelve operations of the update adds an error of half a unit of lr.
+// Compares the fp32 optimizer with the float64 reference. Per step, two errors are allowed: adding an update of about
+// lr rounds the weight by a few units in its last place, and each of about twelve operations that compute the update
+// adds half a unit in the last place of lr.
 TEST(AdamW, Update_MatchesReferenceImplementation) {
   const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};
   auto p = parameters(5);
   AdamW optimizer(p, options, [&](const std::string& name) { return name == p[0].first; });
   std::vector<Reference> references{Reference(p[0].second), Reference(p[1].second)};
   for (int t = 1; t <= 20; ++t) {
-    const double scale = t % 2 ? 1e-3 : 10;  // odd steps are not clipped, even steps are
+    const double scale = t % 2 ? 1e-3 : 10;  // gradients are clipped in even steps only
     set_gradients(p, 100 * t, scale);
     double square = 0;
     for (const auto& [name, tensor] : p) square += tensor.grad().to(at::kDouble).square().sum().item<double>();
@@ -95,7 +96,7 @@ TEST(AdamW, MissingGradient_CountsAsZeroAndFrozenParametersAreSkipped) {
   set_gradients({p[0]}, 1, 1);
   optimizer.step(0.1, optimizer.gradient_norm(), 0);
   EXPECT_TRUE(at::equal(p[2].second, frozen));
-  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // no gradient and no weight decay: unchanged
+  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // without gradient and weight decay, it is unchanged
   EXPECT_EQ(optimizer.state().size(), 1u + 2 * 2);
 }
 
@@ -124,7 +125,7 @@ std::string load_error(const std::map<std::string, at::Tensor>& state) {
   return error_of([&] { optimizer.load_state(state, "optimizer.safetensors"); });
 }
 
-// The model caches copies of its weights in the compute dtype. An update must refresh them.
+// The model caches copies of its weights in the compute dtype. An optimizer update must renew them.
 TEST(AdamW, Update_RefreshesBf16Copies) {
   const ModelConfig config{.vocab_size = 61,
                            .hidden_size = 32,

@@ -1,5 +1,5 @@
-// Tests the dry run: memory sums are compared with actual allocations, the advice is checked for consistency, and
-// speeds are compared with arithmetic.
+// Tests the dry run of training: the planned memory is compared with actual allocations, its advice must be consistent,
+// and its speeds are compared with hand-computed values.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,7 +54,8 @@ MemoryQuery tiny(const std::string& normalizer, bool bf16) {
   return q;
 }
 
-// Every part of the sum must be exact, except for scalars such as the step counter and the loss.
+// Every planned part of the memory must equal the allocated bytes, except for scalars such as the step counter and the
+// loss.
 TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
   constexpr int64_t kScalars = 64;
   for (const char* checkpointing : {"none", "mlp", "attention", "full"}) {
@@ -65,7 +66,8 @@ TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
                                            {"elastic", "bf16"}}) {
       SCOPED_TRACE(fmt::format("{} {} {}", normalizer, type, checkpointing));
       const bool bf16 = std::string_view(type) != "fp32", fp8 = std::string_view(type) == "fp8";
-      // With this mode, a CPU saves the norm, but a GPU does not.
+      // With fp8 and checkpointing of the MLP, a CPU saves the output of the norm, but a GPU, for which the memory is
+      // planned, does not.
       if (fp8 && std::string_view(checkpointing) == "mlp") continue;
       MemoryQuery q = tiny(normalizer, bf16);
       q.fp8 = fp8;
@@ -94,7 +96,8 @@ TEST(PlannedMemory, PlannedMemory_MatchesAllocations) {
                   static_cast<double>(sum(activation_parts(q), "tokens") + state[3].bytes), kScalars);
       loss.backward();
       loss.reset();
-      // The copy of the output head has been freed. The copies of the layers are kept for the next micro-batch.
+      // The bf16 copy of the output head's weights has been freed. The copies of the layers' weights are kept for the
+      // next micro-batch.
       const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
       EXPECT_NEAR(static_cast<double>(counter.live - weights),
                   static_cast<double>(state[1].bytes + state[3].bytes - head_copy), kScalars);
@@ -139,8 +142,8 @@ TEST(PlannedMemory, ProductWeights_CountEveryMixer) {
   }
 }
 
-// For every mixer, alone and combined with attention, compares the memory that the forward pass saves and the peak of a
-// step.
+// For a model of every mixer, alone and combined with attention layers, compares two planned values with allocations:
+// the memory that the forward pass saves, and the peak memory of a step.
 TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
   for (const MixerKind* kind : mixer_kinds()) {
     for (const auto& [hybrid, bf16, checkpointing] : {std::tuple{false, false, "none"},
@@ -177,9 +180,10 @@ TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
   }
 }
 
-// Mamba-2 saves the projection (gate, x, B, C, step), the output of the recurrence with the width of x, and on a CPU
-// its state once per chunk. The outputs of convolution, gate and norm are recomputed. In addition it saves two tensors
-// with the width of the residual stream (the input of the layer and its norm) and the gates of each head.
+// Mamba-2 saves the output of the input projection (gate, x, B, C, step), the output of the recurrence, which has the
+// width of x, and on a CPU one recurrent state per chunk. The outputs of convolution, gate and norm are recomputed. In
+// addition it saves two tensors with the width of the residual stream (the input of the layer and its norm) and the
+// gates of each head.
 TEST(PlannedMemory, Mamba2_SavesInputsOfConvolutionGateAndNorm) {
   ModelConfig model = of_mixer(*find_mixer("mamba2"));
   model.hidden_size = 256;
@@ -193,8 +197,8 @@ TEST(PlannedMemory, Mamba2_SavesInputsOfConvolutionGateAndNorm) {
       << "the difference must be less than half of a tensor with the inner width";
 }
 
-// A layer with a recurrent state contributes 12 FLOPs per state element; an attention layer contributes 12 per key and
-// dimension.
+// Per token, a layer with a recurrent state counts as 12 FLOPs per element of the state. An attention layer counts as
+// 12 FLOPs per visible key and channel.
 TEST(Throughput, Flops_CountRecurrentStates) {
   const ModelConfig retnet = of_mixer(*find_mixer("retnet"));
   const auto weights = static_cast<double>(count_parameters(retnet).untied - retnet.vocab_size * retnet.hidden_size);
@@ -225,7 +229,7 @@ TEST(PlannedMemory, Sharding_DividesState) {
   EXPECT_EQ(zero2[2].bytes, (replicate[2].bytes + 7) / 8);
   EXPECT_EQ(full[0].bytes, (replicate[0].bytes + 7) / 8);
   EXPECT_EQ(full[1].bytes, (replicate[1].bytes + 7) / 8);
-  // with one rank all sharding modes are equal
+  // with one rank, all sharding modes need the same memory
   for (const Sharding sharding : {Sharding::zero2, Sharding::full_shard}) {
     q.ranks = 1;
     q.sharding = sharding;
@@ -267,10 +271,10 @@ TEST(Plan, Plan_NamesPartThatDoesNotFitAndAdvice) {
 
 TEST(Plan, ManyGpus_UseBatchSizeThatDivides) {
   const Json plan = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 64, .gpu_memory_gib = 139});
-  EXPECT_EQ(plan["batch_size"], 2);  // 64 x 8 x 4096 tokens exceed the batch of the paper
+  EXPECT_EQ(plan["batch_size"], 2);  // with a larger batch size, one step of 64 GPUs would exceed the paper's batch
   EXPECT_EQ(plan["gradient_accumulation_steps"], 1);
   EXPECT_THAT(split(plan_text(plan), '\n'), Contains(Names({"training.batch_size", 2, 64, 8})));
-  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training rejects this instead of choosing a batch size
+  EXPECT_THROW(shipped_with({}).set_ranks(64), Error);  // training reports an error instead of choosing a batch size
   const Json one = make_plan(shipped_with({}), {.gpu = "H200", .gpus = 4, .gpu_memory_gib = 139});
   EXPECT_EQ(one["batch_size"], 8);
   EXPECT_THAT(plan_text(one), Not(Names({"training.batch_size"})));
@@ -320,7 +324,7 @@ TEST(Plan, Plan_FollowsConfiguration) {
   for (const auto& [mode, plan] : make_plan(shipped_with({}), options)["memory"].items()) {
     EXPECT_NO_THROW(shipped_with({"training.data_parallel=" + mode}));
   }
-  // Without global_batch_tokens each GPU has as many micro-batches as a single GPU.
+  // Without global_batch_tokens, the plan gives each GPU as many micro-batches as a single GPU would have.
   const ScratchFolder scratch;
   EXPECT_EQ(make_plan(TrainConfig::load(write_tiny_config(scratch.path())), options)["tokens_per_step"],
             4 * 2 * 4 * 64);
@@ -364,7 +368,7 @@ TEST(Plan, Speed_ComesFromMeasurementOrAssumedMfu) {
   EXPECT_THAT(error("[]"), Names({"plan", "bench.json"}));
 }
 
-// Returns the number of bytes of the tensors in a safetensors file whose names start with `prefix`.
+// Returns the size in bytes of all tensors in a safetensors file whose names start with `prefix`.
 int64_t tensor_bytes(const fs::path& path, const std::string& prefix) {
   const std::string bytes = read_file(path);
   uint64_t header = 0;
@@ -413,7 +417,7 @@ TEST(Plan, BenchmarkFile_IsRead) {
   EXPECT_EQ(measured["parameters"], plan["parameters"]);
   EXPECT_EQ(plan["speed"]["tokens_per_second"], measured["tokens_per_second"]);
   EXPECT_EQ(plan["speed"]["measured_peak_memory_bytes"], measured["peak_memory_bytes"]);
-  // A measurement of a different model can only be converted with a utilization, which is unknown on a CPU.
+  // To use a measurement of a different model, the plan needs the utilization of the device, which is unknown on a CPU.
   ASSERT_EQ(bench("--set model.vocab_size=400"), 0);
   EXPECT_THROW(make_plan(config, options), Error);
 }

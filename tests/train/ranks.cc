@@ -47,11 +47,11 @@ std::vector<Ended> Ranks::wait() {
 }
 
 void as_ranks(int count, const std::function<void(Communicator&)>& body, std::chrono::milliseconds timeout) {
-  // The recorder of collectives in c10d adds each group of a process to a map without holding its lock (PyTorch 2.11,
-  // FlightRecorderDetail.hpp). `lazy train` has one group per process, but here groups of several threads start at the
-  // same time, so the recorder is disabled.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);            // read when the first group of the process is recorded
-  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // same setting as in Child
+  // PyTorch 2.11 has a recorder of collectives in c10d, which adds each process group to a map without holding its lock
+  // (FlightRecorderDetail.hpp). `lazy train` has one group per process. Here, several threads create groups at the same
+  // time, so the recorder is disabled.
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);            // PyTorch reads it when the first group is recorded
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // the same setting as in the class Child
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
   std::vector<std::thread> threads;

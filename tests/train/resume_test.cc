@@ -1,4 +1,4 @@
-// Runs the program, ends it in every way in which a run can end, and resumes it.
+// Runs `lazy train`, ends it in every way in which a run can end, and resumes it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -145,7 +145,7 @@ TEST(Resume, FinishedRun_IsNotChanged) {
   EXPECT_TRUE(same_files(scratch / "run/model", straight_run() / "model", {"model.safetensors"}));
 }
 
-// uses config.toml of the run folder from a different working directory
+// starts the run again with config.toml of the run folder, from a different working directory
 TEST(Resume, ConfigTomlOfRun_ContinuesTheRun) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);
@@ -214,12 +214,12 @@ TEST(Faults, FullDisk_KeepsPreviousCheckpoint) {
     EXPECT_EQ(ended.exit_code, 1);
     EXPECT_THAT(last_line(ended.errors), Names({20, std::string(std::strerror(EFBIG))}));
     EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()),
-              1);  // no incomplete folder remains
+              1);  // no incomplete folder may remain
     CheckpointStore store(checkpoints, 0);
     ASSERT_TRUE(store.newest_valid().has_value());
     EXPECT_EQ(store.newest_valid()->state.step, 10);
   }
-  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // without the limit the run continues
+  const Ended ended = run_lazy({config, "--resume"}, scratch.path());  // without the file size limit, the run continues
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
 }
 
@@ -230,8 +230,9 @@ TEST(Faults, FullFileSystem_KeepsPreviousCheckpoint) {
   const ScratchFolder scratch;
   const std::string config = config_in(scratch);
   const auto weights = fs::file_size(straight_run() / "model/model.safetensors");
-  // A checkpoint needs three times the size of the weights, and the finished model needs this size once. The limit of
-  // four times this size is therefore sufficient for them, but not for a second checkpoint.
+  // A checkpoint needs three times the size of the weights, and the finished model needs this size once. The file
+  // system has five and a half times this size. This is sufficient for one checkpoint and the model, but not for a
+  // second checkpoint.
   std::ofstream(scratch / "script") << fmt::format(R"(set -e
 mkdir -p run && mount -t tmpfs -o size={} tmpfs run
 export OMP_WAIT_POLICY=passive

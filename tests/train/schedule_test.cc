@@ -27,7 +27,7 @@ TEST(Schedule, Cosine_MatchesFormula) {
     const double x = (t - 1024.0) / (20480.0 - 1024.0);
     EXPECT_DOUBLE_EQ(schedule.rate(t), 4e-4 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * x)))) << t;
   }
-  EXPECT_DOUBLE_EQ(schedule.rate(10752), 4e-4 * 0.55);  // half of the cosine decay
+  EXPECT_DOUBLE_EQ(schedule.rate(10752), 4e-4 * 0.55);  // middle of the cosine decay
   EXPECT_DOUBLE_EQ(schedule.rate(20480), 4e-5);
   EXPECT_DOUBLE_EQ(schedule.rate(30000), 4e-5);  // constant after the last step
 }
@@ -60,7 +60,7 @@ TEST(Schedule, WarmupStableDecay_FollowsDecayTypes) {
     EXPECT_NEAR(sqrt.rate(t), 1e-3 * (0.1 + 0.9 * (1 - std::sqrt((t - 80) / 20.0))), 1e-15) << t;
   }
   EXPECT_DOUBLE_EQ(sqrt.rate(100), 1e-4);
-  EXPECT_NEAR(parsed("decay_ratio = 0.2").rate(90), 1e-3 * 0.55, 1e-15);  // cosine, half of the decay
+  EXPECT_NEAR(parsed("decay_ratio = 0.2").rate(90), 1e-3 * 0.55, 1e-15);  // cosine decay: middle of the last 20 steps
 }
 
 TEST(Schedule, DecayRatio_IsValidated) {
@@ -94,7 +94,7 @@ OffsetSchedule shifts(const std::string& lines) {
   return schedule;
 }
 
-// Returns the shift after `taken` steps of a run with 80 steps.
+// Returns the shift of the offsets after `taken` steps of a run with 80 steps.
 double shift_after(const OffsetSchedule& schedule, int64_t taken) {
   double shift = 0;
   for (int64_t step = 0; step <= taken; ++step) shift = schedule.shift(shift, step, 80);
@@ -116,7 +116,8 @@ TEST(OffsetSchedule, Shift_IsLinearOverFractionOrNumberOfSteps) {
   EXPECT_EQ(shift_after(shifts(""), 40), 0);
 }
 
-// training.minutes changes the number of steps during a run, and a resumed run starts with the configured number again.
+// With training.minutes, the number of steps changes during a run, and a resumed run starts with the configured number
+// again. The shift of the offsets must not jump when this happens.
 TEST(OffsetSchedule, Shift_DoesNotJumpIfNumberOfStepsChanges) {
   const OffsetSchedule schedule = shifts("offset_schedule = { from = 0, to = -1, steps = 0.5 }");
   double shift = 0;

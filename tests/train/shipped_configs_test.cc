@@ -1,5 +1,5 @@
-// Every file in configs/ and every combination of a model with its recipe must load, have the expected parameter
-// counts, and train for the number of tokens in its name.
+// Every file in configs/, and every combination of a model with its recipe, must load. The models must have the
+// expected parameter counts, and the runs must train for the number of tokens in their name.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace lazy::train {
 namespace {
 namespace fs = std::filesystem;
 
-// A base file may omit settings that the files that extend it provide.
+// Loads a configuration file. A base file omits settings that only the files that extend it provide; they are set here.
 TrainConfig load(const fs::path& path) {
   Config config = Config::load(path);
   std::vector<std::string> complete;
@@ -25,7 +25,8 @@ TrainConfig load(const fs::path& path) {
 
 const fs::path kRoot = LAZY_SOURCE_DIR "/configs";
 
-// The models of the paper's sizes with their recipes, by the name of the run: lazy-340m-15b-no-elastic.
+// Adds the models of the paper's sizes, combined with their recipes and variants. The key is the name of the run, such
+// as lazy-340m-15b-no-elastic.
 void add_paper_runs(std::map<std::string, TrainConfig>& out) {
   const std::map<std::string, std::string> recipes{{"-340m", "15b"}, {"-760m", "30b"}};
   for (const auto& entry : fs::directory_iterator(kRoot / "models")) {
@@ -44,8 +45,8 @@ std::map<std::string, TrainConfig> shipped() {
   std::map<std::string, TrainConfig> out;
   const fs::path& root = kRoot;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.path().parent_path().filename() == "repro") continue;  // recipes of `lazy repro`
-    // A protocol of training runs and its claims; tested in tests/repro.
+    if (entry.path().parent_path().filename() == "repro") continue;  // these files are recipes of `lazy repro`
+    // This file lists training runs and the claims that they must support. tests/repro tests it.
     if (entry.path().filename() == "evidence.toml" || entry.path().filename() == "evidence-claims.toml") continue;
     if (entry.path().extension() != ".toml") continue;
     const std::string name = fs::relative(entry.path(), root);
@@ -62,8 +63,8 @@ std::string millions(const ModelConfig& model) {
   return fmt::format("{:.1f} / {:.1f}", static_cast<double>(count.tied) / 1e6, static_cast<double>(count.untied) / 1e6);
 }
 
-// Parameter counts without tied embeddings, in millions, at 340M and 760M, from the table of the paper. TTT and Titans:
-// counts of the configurations of this project.
+// Parameter counts without tied embeddings, in millions, for the sizes 340M and 760M. The values are from the table of
+// the paper; for TTT and Titans they are the counts of this project's configurations.
 const std::map<std::string, std::pair<std::string, std::string>>& counts_of_mixers() {
   static const std::map<std::string, std::pair<std::string, std::string>> counts = {
       {"retnet", {"380.2", "777.9"}},          {"mamba2", {"382.4", "801.2"}},     {"delta_net", {"374.4", "778.7"}},
@@ -93,7 +94,7 @@ TEST(ShippedConfigs, ParameterCounts_MatchSpecification) {
       if (m.attention.distance_bias_window == 0) {
         EXPECT_EQ(millions(m), "728.7 / 777.9");
       } else {
-        EXPECT_EQ(millions(m), "728.9 / 778.1");  // includes 24 x 16 heads x 512 biases
+        EXPECT_EQ(millions(m), "728.9 / 778.1");  // the counts include 24 x 16 heads x 512 distance biases
       }
       EXPECT_EQ(m.attention.head_dim, 96);
       EXPECT_EQ(m.intermediate(), 4096);
@@ -169,15 +170,16 @@ TEST(ShippedConfigs, OutputFolders_AreUnique) {
   for (const auto& [name, config] : shipped()) {
     if (!contains(config.toml, "output") || config.output.parent_path().filename() != "runs") continue;
     if (contains(name, "recipe") || contains(name, "models/")) continue;
-    if (contains(name, "h200-smoke.toml+")) continue;  // variants of the model that it extends
+    if (contains(name, "h200-smoke.toml+")) continue;  // these variants share the folder of h200-smoke.toml
     const auto [found, fresh] = folders.emplace(config.output.string(), name);
     EXPECT_TRUE(fresh) << name << " and " << found->second << " train in " << config.output;
   }
   EXPECT_FALSE(folders.empty());
 }
 
-// What replaces each shipped configuration that has been removed, and the folder of its run: a path relative to runs/
-// of the working directory, or an absolute path if the configuration sets training.output.
+// A shipped configuration that has been removed. path: its former path. use: the composed configuration that replaces
+// it. output: the folder of its run, relative to runs/ of the working directory, or absolute if the configuration sets
+// training.output.
 struct Removed {
   std::string path, use;
   fs::path output;

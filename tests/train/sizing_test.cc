@@ -27,7 +27,7 @@ SizingRequest request(double seconds, int64_t tokens) {
   return r;
 }
 
-// A simulated machine with `flops` FLOP/s and a fixed cost in seconds for each micro-batch.
+// A simulated machine that computes `flops` FLOP/s and needs `fixed` additional seconds per micro-batch.
 struct Machine {
   double flops = 1e11, fixed = 0.002;
   int calls = 0;
@@ -55,7 +55,8 @@ TEST(Sizing, LongText_RunIsLimitedByTime) {
     EXPECT_LT(stepping, (kStepsShare + 0.01) * r.seconds) << minutes;
     EXPECT_GT(stepping, (kStepsShare - 0.1) * r.seconds) << minutes;
     EXPECT_LE(size.seconds, 1.01 * r.seconds);
-    // The choice must be near 20 tokens per parameter. Adjacent shapes differ by a factor of two to three.
+    // The chosen model must be trained on about 20 tokens per parameter. The range is wide because the parameter counts
+    // of adjacent model shapes differ by a factor of two to three.
     const double ratio = tokens / static_cast<double>(size.layer_parameters);
     EXPECT_GT(ratio, 6) << minutes;
     EXPECT_LT(ratio, 70) << minutes;
@@ -93,7 +94,8 @@ TEST(Sizing, OnlyPromisingShapes_AreMeasured) {
 
 TEST(Sizing, LittleMemory_UsesSmallerMicroBatches) {
   SizingRequest r = request(6000, int64_t{1} << 40);
-  // The speed does not depend on the batch size, so the rest of the choice does not change.
+  // On this machine the speed does not depend on the batch size. With less memory, only the batch size may therefore
+  // change.
   const RunSize before = Machine{.fixed = 0}.choose(r);
   r.memory = before.memory * 3 / 4;
   const RunSize tight = Machine{.fixed = 0}.choose(r);
@@ -138,7 +140,7 @@ TEST(Sizing, ImpossibleRequest_IsAnError) {
 }
 
 TEST(Sizing, VocabularyAndDocumentSize_FitTheText) {
-  EXPECT_EQ(tokenizer_pieces(100'000), 0);  // too little text to train a tokenizer: 0 selects the `bytes` tokenizer
+  EXPECT_EQ(tokenizer_pieces(100'000), 0);  // 0: the text is too small to train a tokenizer, so `bytes` is used
   EXPECT_EQ(tokenizer_pieces(1'100'000), 2048);
   EXPECT_EQ(tokenizer_pieces(2'000'000), 4096);
   EXPECT_EQ(tokenizer_pieces(int64_t{1} << 40), 32768);

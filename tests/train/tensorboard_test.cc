@@ -11,7 +11,7 @@
 namespace lazy::train {
 namespace {
 
-TEST(Crc32c, Crc32c_MatchesKnownAnswers) {  // RFC 3720, B.4
+TEST(Crc32c, Crc32c_MatchesKnownAnswers) {  // the expected values are from RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
   std::string ascending, descending;
@@ -26,7 +26,7 @@ TEST(Crc32c, Crc32c_MatchesKnownAnswers) {  // RFC 3720, B.4
 
 TEST(EventWriter, Events_AreReadByIndependentReader) {
   const ScratchFolder folder;
-  const int64_t large = int64_t{3} << 40;  // a step number that needs six varint bytes
+  const int64_t large = int64_t{3} << 40;  // as a varint, this step number needs six bytes
   EventWriter writer(folder / "tensorboard", 1700000000.25);
   writer.scalars(1, 1700000001.5, {{"loss_metrics/global_avg_loss", 8.317}, {"lr", 0}});
   writer.scalars(large, 1700000002.5, {{"throughput(tps)", 11234.5}});
@@ -61,7 +61,7 @@ TEST(EventWriter, ResumedRun_WritesSessionStart) {
   const auto events = read_events(read_file(second.path()));
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[1].step, 21);
-  EXPECT_EQ(events[1].session_status, 1);  // SessionLog.START
+  EXPECT_EQ(events[1].session_status, 1);  // status 1 is SessionLog.START
 }
 
 TEST(EventWriter, TensorboardPackage_ReadsEvents) {

@@ -68,7 +68,7 @@ std::vector<nlohmann::ordered_json> log_without_times(const fs::path& run) {
       EXPECT_EQ(json.erase(key), 1u) << key;
     }
     for (const char* key : {"checkpoint/blocked(s)", "checkpoint/write(s)"})
-      json.erase(key);  // present only after a checkpoint
+      json.erase(key);  // removed because only the line after a checkpoint has these keys
     out.push_back(std::move(json));
   }
   return out;
@@ -117,13 +117,14 @@ Child::Child(const std::vector<std::string>& arguments, const fs::path& scratch,
   ::dup2(output, STDOUT_FILENO);
   ::dup2(errors, STDERR_FILENO);
   if (max_file_bytes > 0) {
-    std::signal(SIGXFSZ, SIG_IGN);  // the write fails instead of raising a signal
+    std::signal(SIGXFSZ, SIG_IGN);  // beyond the limit, a write fails instead of raising a signal
     const rlimit limit{static_cast<rlim_t>(max_file_bytes), static_cast<rlim_t>(max_file_bytes)};
     ::setrlimit(RLIMIT_FSIZE, &limit);
   }
-  // Waiting threads should not spin: tests run in parallel, and a spinning thread delays the thread that it waits for.
+  // Waiting OpenMP threads should not spin. Tests run in parallel, and a spinning thread would take CPU time from the
+  // thread for which it waits.
   ::setenv("OMP_WAIT_POLICY", "passive", 0);
-  // c10d looks up the name of every address. Without a response of the name server, this can take seconds.
+  // c10d looks up the host name of every address, which can take seconds if no name server answers.
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);
   for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
   ::execv(argv[0], argv.data());

@@ -13,7 +13,8 @@
 
 namespace lazy::train {
 
-// Sentences over a small vocabulary from a fixed seed, prepared with the `bytes` tokenizer. Created once per process.
+// Creates a corpus of sentences over a small vocabulary, drawn with a fixed seed and prepared with the `bytes`
+// tokenizer. The corpus is created once per process.
 const std::filesystem::path& tiny_corpus();
 
 // Writes a configuration file to `folder` that trains on tiny_corpus() with the output `folder`/run. `kind` is "lazy"

@@ -1,4 +1,5 @@
-// Tests the training loop in this process: determinism, gradient accumulation and golden losses.
+// Tests the training loop in this process: determinism, gradient accumulation, and losses that are compared with a
+// recorded file.
 #include "train/trainer.h"
 
 #include <ATen/ATen.h>
@@ -57,8 +58,8 @@ TEST(Trainer, Gpt2_TrainsAndSavesAsGpt2) {
 
 TEST(Trainer, Training_ReducesLoss) {
   const auto curve = train_losses("transformer", {});
-  EXPECT_GT(curve.front(), std::log(200));  // a uniform guess over 259 ids
-  EXPECT_LT(curve.back(), std::log(27));    // the text contains only letters and spaces
+  EXPECT_GT(curve.front(), std::log(200));  // at first, the loss is near a uniform guess over 259 ids
+  EXPECT_LT(curve.back(), std::log(27));    // better than a uniform guess over 26 letters and the space
 }
 
 TEST(Trainer, Minutes_ShortenRunAndSchedule) {
@@ -80,7 +81,7 @@ TEST(Trainer, Minutes_ShortenRunAndSchedule) {
   EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
   EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
-  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run is already finished
+  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run had finished before
 }
 
 TEST(Trainer, SufficientMinutes_ChangeNothing) {
@@ -88,9 +89,9 @@ TEST(Trainer, SufficientMinutes_ChangeNothing) {
             train_losses("lazy", {"training.steps=8"}));
 }
 
-// Two micro-batches of four sequences are equivalent to one batch of eight: they contain the same sequences and have
-// the same mean loss, but round differently. The loss of the first step (before any update) is compared, because it
-// does not depend on training.
+// Two micro-batches of four sequences are equivalent to one batch of eight: both contain the same sequences and have
+// the same mean loss, up to rounding. The test compares the loss of the first step, which is computed before any
+// update.
 TEST(Trainer, Accumulation_IsTheMeanOverTheStep) {
   const std::vector<std::string> base{"training.steps=2", "lr_scheduler.warmup_steps=0"};
   auto whole = base;
@@ -109,8 +110,9 @@ TEST(Trainer, GlobalBatchTokens_SetsAccumulation) {
   EXPECT_EQ(TrainConfig::load(path).tokens_per_step(), 1024);
 }
 
-// Returns the first ten losses, computed with the components of the training loop. `disturbance`: before every step
-// each weight is multiplied by 1 + disturbance * r, where r is -1, 0 or 1 and is drawn with `seed`.
+// Returns the first ten losses, computed with the components of the training loop. disturbance: relative change of the
+// weights. Before every step, each weight is multiplied by 1 + disturbance * r, where r is -1, 0 or 1 and is drawn with
+// `seed`.
 std::vector<double> first_losses(const TrainConfig& config, double disturbance = 0, uint64_t seed = 0) {
   const Sequences sequences(config.corpus, "train", config.sequences);
   ModelConfig shape = config.model;
@@ -141,10 +143,10 @@ std::vector<double> first_losses(const TrainConfig& config, double disturbance =
   return out;
 }
 
-// A refactoring must not change any loss. The file contains the losses of one machine; on other machines, sums are
-// computed in a different order. The effect of rounding is measured here instead of using a fixed tolerance: a step
-// passes each activation through about sixteen layers of sums, so every weight is disturbed by sixteen rounding errors
-// before each step. This is repeated three times, and twice the largest observed effect is allowed. To update the file
+// A refactoring must not change any loss. The file contains the losses of one machine; other machines compute sums in a
+// different order. Therefore the test measures the effect of rounding instead of using a fixed tolerance. In a step,
+// each activation passes through about sixteen layers of sums, so every weight is changed by sixteen rounding errors
+// before each step. This is repeated three times, and twice the largest change of a loss is allowed. To update the file
 // after an intended change, run: LAZY_UPDATE_GOLDEN=1 build/tests/train_tests --gtest_filter=*Golden*
 TEST(Trainer, GoldenLosses_MatchRecordedFile) {
   const fs::path golden_path = fs::path(LAZY_SOURCE_DIR) / "tests/train/golden/losses.json";
@@ -173,7 +175,8 @@ TEST(Trainer, GoldenLosses_MatchRecordedFile) {
       EXPECT_NEAR(found[i], expected[i], 2 * carried[i] + std::numeric_limits<float>::epsilon() * expected[i])
           << "step " << i + 1;
     }
-    // Checks that the comparison is sensitive: a change of the learning rate by 0.1 % must exceed the tolerance.
+    // Checks that the comparison is sensitive: if the learning rate changes by 0.1 %, the loss must change by more than
+    // the tolerance.
     auto slipped = config;
     slipped.schedule.peak *= 1.001;
     EXPECT_GT(std::abs(first_losses(slipped).back() - found.back()), 2 * carried.back());
@@ -184,7 +187,8 @@ TEST(Trainer, GoldenLosses_MatchRecordedFile) {
   }
 }
 
-// libgomp prints its settings when it is loaded. `lazy train` executes itself again with a lower spin count.
+// `lazy train` executes itself again with a lower OpenMP spin count. libgomp prints its settings when it is loaded, so
+// the test can read the count.
 TEST(Trainer, Threads_DoNotSpinLongAtBarriers) {
   const ScratchFolder scratch;
   const std::string config = write_tiny_config(scratch.path()).string();

@@ -36,7 +36,7 @@ ModelConfig shape(const std::string& kind) {
   config.attention.num_heads = config.attention.num_kv_heads = 2;
   config.attention.head_dim = 32;
   config.max_length = kLength;
-  config.init_std = 0.2;  // makes attention far from uniform
+  config.init_std = 0.2;  // so large that the attention weights are far from uniform
   if (kind == "lazy") {
     config.attention.normalizer = Normalizer::elastic;
     config.attention.distance_bias_window = 16;
@@ -52,7 +52,7 @@ TEST(Validation, ValidationLoss_IsReproducibleMean) {
   auto [held_out, model] = setting("lazy");
   double sum = 0;
   const int64_t sequences = 6, stride = held_out.size() / sequences;
-  ASSERT_GT(stride, 1);  // the split is longer than the sample, so the end of the split is also read
+  ASSERT_GT(stride, 1);  // stride > 1: the sampled sequences cover the whole split
   for (int64_t i = 0; i < sequences; ++i) {
     const Batch batch = read_batch(held_out, i * stride, 1, kLength);
     const at::Tensor logp = model.log_likelihood(batch.ids, batch.labels).first;
@@ -61,7 +61,7 @@ TEST(Validation, ValidationLoss_IsReproducibleMean) {
   const double expected = sum / static_cast<double>(sequences * (kLength - 1));
   const double found = validation_loss(model, held_out, kLength, 2, 3).value();
   EXPECT_EQ(found, validation_loss(model, held_out, kLength, 2, 3).value());
-  // Means of several hundred float terms near 6.
+  // Both values are means of several hundred float terms near 6.
   EXPECT_NEAR(found, expected, 16 * std::numeric_limits<float>::epsilon() * expected);
 }
 
@@ -86,7 +86,7 @@ TEST(Validation, Softmax_ReleasesNoMass) {
   EXPECT_EQ(s.at("attention/alive_fraction"), 1);
   EXPECT_NEAR(s.at("attention/sink_ratio") + s.at("attention/density"), 1,
               kLength * std::numeric_limits<float>::epsilon());
-  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row alone contributes 1 / kLength
+  EXPECT_GT(s.at("attention/sink_ratio"), 1.0 / kLength);  // the first row, with one key, contributes 1 / kLength
   EXPECT_EQ(s.count("attention/tau_mean"), 0u);
 }
 
@@ -101,15 +101,15 @@ TEST(Validation, Elastic_ReleasesMass) {
 }
 
 TEST(Throughput, Flops_CountUsefulArithmetic) {
-  ModelConfig config;  // 24 layers of width 1024, 16 heads of 64, vocabulary 32000
+  ModelConfig config;  // the defaults: 24 layers of width 1024, 16 heads of 64, vocabulary 32000
   const auto count = count_parameters(config);
   const double weights = 6.0 * static_cast<double>(count.untied - count.embedding);
-  // Query t of a sequence of length T attends to t keys, (T + 1) / 2 on average. Each key costs 2 x 2 operations per
-  // channel, and the backward pass triples this.
+  // Query t of a sequence of length T attends to t keys, which is (T + 1) / 2 on average. Each key costs 2 x 2
+  // operations per channel in the forward pass. Forward and backward pass together cost three times as much.
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024 * 4097 / 2);
   config.tie_embeddings = true;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096),
-                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the output head is used whether it is tied or not
+                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the same: a tied output head is used too
   config.attention.window = 1;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024);
 }

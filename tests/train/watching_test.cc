@@ -1,5 +1,5 @@
-// Tests what a user can observe of a run: statistics of every layer, traces of single steps, and a report during
-// training.
+// Tests what a user can observe of a run: statistics of every layer, traces of single steps, and a report that is
+// written while the run trains.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(Watching, AttentionStatistics_AreLoggedForEveryLayer) {
       const auto of = [&](const char* where) {
         return log[line].at(fmt::format("attention/{}{}", where, measure)).get<double>();
       };
-      // The total is the mean over the layers, up to the rounding of two doubles.
+      // The value for the model is the mean of its layers, up to the rounding of two doubles.
       EXPECT_NEAR((of("layer_00/") + of("layer_01/")) / 2, of(""), 1e-12) << measure;
     }
     EXPECT_FALSE(log[line].contains("attention/layer_02/sink_ratio"));
@@ -46,7 +46,7 @@ TEST(Watching, AttentionStatistics_AreLoggedForEveryLayer) {
 
 TEST(Watching, LossLines_BecomeRarerInLongRuns) {
   LossLines lines;
-  EXPECT_TRUE(lines.due(2));  // the first line, 2 seconds after the start
+  EXPECT_TRUE(lines.due(2));  // the first line is due 2 seconds after the start
   EXPECT_FALSE(lines.due(31));
   EXPECT_TRUE(lines.due(32));
   int count = 0;
@@ -75,7 +75,7 @@ TEST(Watching, TraceSteps_WriteTraces) {
   };
   const Ended ended = train_with("[2, 4]");
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // a profiler without a GPU does not cause an error
+  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // the missing GPU of the profiler must not be an error
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(scratch / "run/trace")) files.insert(entry.path().filename());
   EXPECT_EQ(files, (std::set<std::string>{"step-00000002.json", "step-00000004.json"}));
@@ -88,9 +88,9 @@ TEST(Watching, TraceSteps_WriteTraces) {
       backward += name.find("Backward") != std::string::npos;
       update += name == "aten::_fused_adamw_";
     }
-    EXPECT_EQ(forward, 2);  // one forward pass per micro-batch
+    EXPECT_EQ(forward, 2);  // one forward pass for each of the two micro-batches
     EXPECT_GT(backward, 10);
-    EXPECT_EQ(update, 2);  // one update per parameter group
+    EXPECT_EQ(update, 2);  // one update for each of the two parameter groups
   }
   const auto traced = losses(scratch / "run");
   fs::remove_all(scratch / "run");
@@ -118,7 +118,7 @@ TEST(Watching, Report_WorksDuringTraining) {
                "checkpoint.every=20", "--set", "metrics.attention_every=5", "--set", "validation.every=10"},
               scratch.path());
   ASSERT_TRUE(child.wait_for_step(run, 21));
-  // Only the status of a stopped run mentions the option that resumes it.
+  // The report of a stopped run names the option that resumes the run. The report of a running one does not.
   const auto running = AllOf(Names({"run", 100000}), Not(Names({"--resume"})));
   const auto stopped = Names({"run", 100000, (run / "config.toml").string(), "--resume"});
   EXPECT_THAT(report(), running);

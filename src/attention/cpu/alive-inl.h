@@ -18,11 +18,11 @@ constexpr double kDenseShare = 0.55;
 
 struct AliveList {
   HWY_ALIGN float weight[2][kDepth + kLanes];
-  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // key * width, relative to the segment's first key
+  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // index of the key within the segment, times `width` of list_alive
   size_t count;
 };
 
-// Table with the indices of the set lanes, in order, for every mask of kN lanes.
+// For every mask of kN lanes (the index of the table), the indices of the lanes that are set, in ascending order.
 template <size_t kN>
 struct SetLanes {
   constexpr SetLanes() {
@@ -37,8 +37,8 @@ struct SetLanes {
 inline constexpr SetLanes<kLanes == 8 ? 8 : 1> kSetLanes;
 
 // Moves the lanes of a mask to the front of a vector (compress). With AVX2, GCC 12 copied the table of Compress in
-// Highway 1.0 to the stack at every call, which took two thirds of the time of the weighted sum. The table of this
-// class is loaded only once for all vectors.
+// Highway 1.0 to the stack at every call, which took two thirds of the time of the weighted sum. An object of this
+// class loads the table entry of its mask only once and then compresses any number of vectors.
 class ToTheFront {
  public:
   explicit ToTheFront(hn::Mask<F> mask) : mask_(mask) {
@@ -59,8 +59,8 @@ class ToTheFront {
   hn::Vec<hn::RebindToSigned<F>> lanes_;
 };
 
-// Lists the columns among [0, n) in which at least one of two rows has a nonzero weight. n must not exceed kDepth;
-// whole vectors are read.
+// Lists the columns among [0, n) in which at least one of two rows has a nonzero weight. n must not exceed kDepth. The
+// function reads whole vectors, also beyond n.
 HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
                            AliveList& list) {
   const F f;
@@ -81,8 +81,9 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
   list.count = count;
 }
 
-// kGathered: number of vectors of a row of V that one iteration processes. kSums: number of independent sums per row of
-// weights. It is limited by the number of registers: 16 sums in total with AVX-512, 8 with AVX2.
+// kGathered: number of vectors of a row of V that one iteration processes. kSums: number of independent partial sums
+// per element of the output. The number of vector registers limits kSums: two rows use kSums * 2 * kGathered
+// accumulators, which is 16 with AVX-512 and 8 with AVX2.
 constexpr size_t kGathered = 4;
 constexpr int kSums = kLanes >= 16 ? 2 : 1;
 
@@ -149,7 +150,8 @@ HWY_INLINE void gather_any(size_t vectors, const AliveList& list, const float* k
   }
 }
 
-// Does the same as times_rows for the groups with alive[group] set, but uses the lists of columns with nonzero weight.
+// Computes the same product as times_rows (products-inl.h), but from lists of the columns with nonzero weight, and only
+// for the groups of kRows rows for which alive[group] is set.
 inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
                                           const bool* alive, const float* keys, size_t all_keys, size_t stride,
                                           float* out) {

@@ -1,5 +1,7 @@
-// Backward. For every pair (kv head, split), the row blocks are accumulated in a separate set of sums. These sums are
-// then added in a fixed order. The code does not use atomics, and the number of splits depends only on the problem.
+// Driver of the backward on CPUs. The row blocks of a kv head are divided into several parts, called splits. Every pair
+// (kv head, split) accumulates its gradients in a separate set of sums, and these sums are then added in a fixed order.
+// The code does not use atomics, and the number of splits depends only on the problem, so the results do not depend on
+// the number of threads.
 #include <algorithm>
 
 #include "attention/cpu/block.h"
@@ -25,8 +27,9 @@ struct Sizes {
   size_t total(const Problem& p, const Unit& u) const { return packed(p, u) + splits * slab(u); }
 };
 
-// Number of splits per unit (one kv head of one sequence). It yields enough independent items for many cores. Each item
-// has at least 1024 rows, so that the cost of its separate sums is small compared with its work.
+// Number of splits into which the row blocks of a unit (one kv head of one sequence) are divided. There are enough
+// pairs (unit, split) for many cores. Each pair has at least 1024 rows, so that adding its separate sums costs little
+// time compared with computing them.
 int64_t split_count(const Problem& p, const Schedule& schedule) {
   int64_t longest = 1;
   for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);
@@ -142,7 +145,7 @@ void backward(const Problem& p, const Backward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += sizes.total(p, schedule.units[n]);
     float* memory = shared_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
+    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (index of a unit, first key of a chunk) to pack
     std::vector<BackwardItem> items;
     for (size_t n = first; n < last; ++n) {
       Unit& unit = schedule.units[n];

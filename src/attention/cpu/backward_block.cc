@@ -1,6 +1,7 @@
-// Backward of one block of rows with two matrices of size (rows x keys), called strips. In one strip the scores are
-// converted to weights, in the other strip dO . V^T is converted to the gradient of the scores. Whole rows are in
-// memory, so delta = sum p g is computed directly and the output of the forward is not needed.
+// Backward of one block of query rows. It uses two matrices of shape (rows, keys), called strips. The first strip
+// contains the scores, which are converted to weights. The second strip contains dO . V^T, the gradients of the
+// weights, which are converted to gradients of the scores. Because the strips contain whole rows, the sum over the keys
+// of probability times gradient is computed directly, and the output of the forward is not needed.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/backward_block.cc"
@@ -25,8 +26,9 @@ void load_block(const Problem& p, const ConstView& view, const RowBlock& block, 
   }
 }
 
-// Adds a row of score gradients ds to the gradient of the distance bias. The table is indexed by signed distance, so
-// the row adds to a contiguous range.
+// Adds a row of score gradients ds to the gradients of the distance bias and of the ALiBi slope. The sums for the
+// distance bias are indexed by signed distance (see symmetric_bias_size in block.h), so a row adds to a contiguous
+// range.
 HWY_INLINE void add_position_gradients(const Problem& p, const StripRow& row, const float* ds,
                                        const GradientSlab& slab) {
   const F f;
@@ -50,13 +52,14 @@ HWY_INLINE void add_position_gradients(const Problem& p, const StripRow& row, co
   }
 }
 
-// Multiplies the gradients of the scores by the derivatives of the softcap, which gives the gradients of the products.
+// Multiplies the gradients of the scores, ds, by the derivatives of the softcap, `slopes`. The results are the
+// gradients of scale * (q . k).
 HWY_INLINE void scale_gradients(const StripRow& row, const float* slopes, float* ds) {
   const F f;
   for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
     hn::StoreU(hn::Mul(hn::LoadU(f, ds + j), hn::LoadU(f, slopes + j)), f, ds + j);
   }
-  fill(ds, row.vector_begin, row.begin, 0);  // the slope of a masked column may be NaN
+  fill(ds, row.vector_begin, row.begin, 0);  // a masked column may have a NaN slope, but its gradient must be zero
   fill(ds, row.end, row.vector_end, 0);
 }
 
@@ -69,7 +72,7 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   float* d_q = d_out + rows * packed.v_stride;
   float* weights = d_q + rows * packed.k_stride;
   float* gradients = weights + rows * stride;
-  float* slopes = p.softcap > 0 ? gradients + rows * stride : nullptr;  // slopes of one row
+  float* slopes = p.softcap > 0 ? gradients + rows * stride : nullptr;  // derivatives of the softcap for one row
   load_block(p, a.q, block, p.head_dim, packed.k_stride, q);
   load_block(p, a.d_out, block, p.value_dim, packed.v_stride, d_out);
   times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, product_scale(p), weights, stride);

@@ -13,18 +13,18 @@ namespace lazy::kernels::cpu {
 constexpr size_t kKeyChunk = 64;  // a multiple of the panel width of every instruction set
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-// fp32 copies of the keys and values of one kv head in one sequence, in the layouts that the products need. Panels have
-// the layout (key / P, dim, key % P), where P is the number of columns of a register block. Rows have the layout (key,
-// dim). Their dimensions are rounded up to a multiple of 16 and split into slices of 64, and each slice stores all keys
-// one after the other. The keys of a slice are then contiguous in memory, which distributes them evenly over the sets
-// of the L1 cache.
+// fp32 copies of the keys and values of one kv head in one sequence, in the layouts that the matrix products need:
+//   panels: (key / P, dim, key % P), where P is the number of columns of a register block
+//   rows: (key, dim), with the dimensions rounded up to a multiple of 16 and split into slices of 64
+// Each slice of the rows stores its dimensions of all keys contiguously, which distributes the keys evenly over the
+// sets of the L1 cache.
 struct PackedKeys {
   float* k_panels = nullptr;
   float* v_panels = nullptr;          // backward only
   float* k_rows = nullptr;            // backward only
   float* v_rows = nullptr;            // only used by the forward
-  size_t k_stride = 0, v_stride = 0;  // head sizes rounded up to 16
-  size_t keys = 0;                    // rounded up to kKeyChunk
+  size_t k_stride = 0, v_stride = 0;  // head sizes of keys and values, rounded up to a multiple of 16
+  size_t keys = 0;                    // number of keys, rounded up to a multiple of kKeyChunk
 };
 constexpr size_t kSlice = 64;
 
@@ -32,7 +32,7 @@ constexpr size_t kSlice = 64;
 struct RowBlock {
   Sequence sequence;
   int64_t head = 0;
-  int64_t first = 0, rows = 0;           // index of the first row within the sequence, number of rows
+  int64_t first = 0, rows = 0;           // first: index of the first row within the sequence; rows: number of rows
   int64_t keys_begin = 0, keys_end = 0;  // union of the rows' visible keys, widened to chunks of kKeyChunk
 };
 
@@ -60,7 +60,8 @@ constexpr int64_t kMaxRows = 60;
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);
 
 // Table of the distance bias by signed distance e = key - position. With W = bias_window, the bias for -W < e < W is
-// stored at [W - 1 + e], so that a row of scores adds a contiguous range. One head has symmetric_bias_size(W) entries.
+// stored at [W - 1 + e], so that the biases of a row of scores are contiguous. The table of one head has
+// symmetric_bias_size(W) entries.
 inline size_t symmetric_bias_size(int64_t w) { return w > 0 ? round_up(static_cast<size_t>(2 * w - 1), 16) : 0; }
 
 struct HeadParameters {
@@ -70,7 +71,7 @@ struct HeadParameters {
   float sink = 0;
 };
 
-// Gradient sums of one (kv head, split), accumulated over its row blocks.
+// Sums of gradients for one pair (kv head, split), accumulated over its row blocks. backward.cc explains the splits.
 struct GradientSlab {
   float* d_k = nullptr;               // shape (keys, k_stride)
   float* d_v = nullptr;               // shape (keys, v_stride)
@@ -114,7 +115,8 @@ void decode_normalize(const Problem& p, const Decode<float>& a, const DecodeSequ
 // Computes `out` (rows, v_stride), the weighted sums of the values of the keys [begin, end).
 void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t begin, int64_t end,
                    float* out);
-// Adds `count` results of decode_values, whose distance is `step` floats, in order and stores the row.
+// Adds, in order, the partial sums of one row that decode_values computed for `count` ranges of keys, and stores the
+// row of the output. Consecutive partial sums are `step` floats apart in `parts`.
 void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts,
                   size_t count, size_t step);
 

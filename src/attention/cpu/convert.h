@@ -1,4 +1,5 @@
-// Scalar conversions between fp32 and the 16-bit formats with rounding to nearest even, as in PyTorch, and zero_row.
+// Scalar conversions between fp32 and the 16-bit formats, with rounding to nearest even as in PyTorch, and the function
+// zero_row.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -29,8 +30,8 @@ inline uint16_t f16_from_f32(float x) {
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
   if (magnitude > 0x7F800000) return sign | 0x7E00;
-  if (magnitude >= 0x477FF000) return sign | 0x7C00;  // rounds to 65536 or more: infinity
-  if (magnitude < 0x38800000) {  // below 2^-14: subnormal; the addition rounds to multiples of 2^-24
+  if (magnitude >= 0x477FF000) return sign | 0x7C00;  // would round to 65536 or more; the result is infinity
+  if (magnitude < 0x38800000) {  // x is below 2^-14 and becomes subnormal; the addition rounds to a multiple of 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return sign | static_cast<uint16_t>(std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(0.5f));
   }

@@ -14,7 +14,7 @@ using namespace cpu;
 
 namespace {
 
-// Limit of the number of scores of the sequences that are processed together (64 MiB).
+// Maximum total number of scores of the sequences that are processed together (64 MiB).
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
 struct KeySpan {
@@ -43,8 +43,8 @@ DecodeSequence describe(const Problem& problem, const Decode<float>& a, int64_t 
   return d;
 }
 
-// For each kv head, adds the number of keys in the span that have a nonzero weight for at least one row of the head
-// group. A NaN counts as nonzero.
+// For each kv head, counts the keys of the span that have a nonzero weight for at least one row of the head group, and
+// adds the numbers to `counts`. A NaN counts as nonzero.
 void count_value_rows(const Problem& p, const DecodeSequence& s, const KeySpan& span, int64_t* counts) {
   const int64_t group_rows = p.heads / p.kv_heads * p.q_length;
   for (int64_t h = 0; h < p.kv_heads; ++h) {

@@ -18,9 +18,9 @@ namespace lazy::kernels::cpu::HWY_NAMESPACE {
 constexpr int64_t kBlock = 64;  // keys per block; their addresses and the lists of keys with nonzero weight stay in L1
 constexpr size_t kMaxDims = 256;
 
-// Loads from a cache by element type, as one vector of fp32 or as two vectors. `pair` for bf16 returns the even and the
-// odd elements, which a shift and a mask extract from 32-bit words. The elements of the queries are stored in this
-// order, too.
+// Functions that load elements of a cache as fp32: vector() loads one vector and pair() loads two. For bf16, pair()
+// returns the even and the odd elements in separate vectors, because a shift and a mask extract them from 32-bit words.
+// The elements of the queries are stored in the same order as the elements that pair() returns.
 struct LoadF32 {
   using T = float;
   static HWY_INLINE VF vector(const T* from) { return hn::LoadU(F(), from); }
@@ -77,7 +77,7 @@ HWY_INLINE void with_type(DType type, const Function& function) {
   std::abort();
 }
 
-// Computes the addresses of the keys [begin, begin + count) of a cache, without the offset of the head.
+// Computes the addresses of the keys [begin, begin + count) of a cache. They do not include the offset of the head.
 HWY_INLINE void key_addresses(const Decode<float>& a, const ConstView& cache, DType type, int64_t b, int64_t begin,
                               int64_t count, const uint8_t** to) {
   const auto* data = static_cast<const uint8_t*>(cache.data);
@@ -133,10 +133,10 @@ HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const floa
   return hn::Add(sum0, sum1);
 }
 
-// Products of a query and `count` keys, where count is a power of two of at most kLanes. In the result, the kLanes /
-// count lanes from n * (kLanes / count) on hold partial sums of the product of key n; with count = kLanes, lane n is
-// the product. Adding adjacent lanes of two vectors at a time needs three instructions per key, compared with about
-// twelve for a separate sum over the lanes of each key.
+// Computes the dot products of a query with `count` keys, where count is a power of two and at most kLanes. The result
+// has kLanes / count lanes per key, in the order of the keys, and the dot product of a key is the sum of these lanes.
+// With count = kLanes, lane n is the dot product with key n. Adding adjacent lanes of two vectors at a time needs three
+// instructions per key; a separate sum over the lanes of each key would need about twelve.
 template <typename Load, int kPairs, size_t count>
 HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   if constexpr (count == 1) {
@@ -156,7 +156,7 @@ template <typename Load>
 HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   switch (dims) {
     case 4 * kLanes:
-      return products<Load, 2, kLanes>(keys, skip, q, dims);  // head sizes 64 and 128 with AVX-512
+      return products<Load, 2, kLanes>(keys, skip, q, dims);  // head size 64 with AVX-512; the next case is 128
     case 8 * kLanes:
       return products<Load, 4, kLanes>(keys, skip, q, dims);
     default:
@@ -184,8 +184,8 @@ void decode_load(const Problem& p, const Decode<float>& a, const DecodeSequence&
   }
 }
 
-// Prefetch distance in bytes. Keys are read from consecutive addresses, but the hardware prefetchers stop at page
-// boundaries.
+// Prefetch distance in bytes. Keys are read from consecutive addresses, but the hardware prefetchers stop at the
+// boundaries of memory pages.
 constexpr int64_t kAhead = 4096;
 
 template <typename Load>
@@ -263,7 +263,8 @@ void decode_normalize(const Problem& problem, const Decode<float>& a, const Deco
   finish_row(p, a, block, 0, row, head, s.scores + index * s.strip, s.strip - strip_stride(0));
 }
 
-// Computes out[r] += sum of weight[r][n] row[offset[n]] over the list, where each row of `out` has kV vectors.
+// Computes out[r] += sum of weight[r][n] row[offset[n]] over the entries n of the list, where each row of `out` has kV
+// vectors.
 template <typename Load, int kR, int kV>
 HWY_INLINE void gather_rows(const AliveList& list, const uint8_t* const* rows, size_t skip, float* HWY_RESTRICT out,
                             size_t out_row) {

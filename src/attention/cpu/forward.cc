@@ -1,4 +1,5 @@
-// Forward: packs keys and values once per kv head, then processes row blocks. The blocks with the most keys are first.
+// Forward: packs keys and values once per kv head, then processes row blocks. Row blocks with many keys are processed
+// first.
 #include <algorithm>
 #include <limits>
 
@@ -26,7 +27,7 @@ void place(const Problem& p, Unit& unit, float* memory) {
   unit.packed.v_stride = round_up(p.value_dim, 16);
 }
 
-// Writes the outputs of sequences without keys, which no unit processes.
+// Writes the outputs of a sequence without keys. No unit of the schedule processes such a sequence.
 void write_empty(const Problem& p, const Forward<float>& a, const Sequence& s) {
   for (int64_t head = 0; head < p.heads; ++head) {
     for (int64_t row = 0; row < s.q_length; ++row) {
@@ -63,7 +64,7 @@ void forward(const Problem& p, const Forward<float>& a) {
     size_t total = 0;
     for (size_t n = first; n < last; ++n) total += unit_floats(p, schedule.units[n]);
     float* memory = packed_memory.get(total);
-    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (unit, first key) to pack
+    std::vector<std::pair<size_t, int64_t>> chunks;  // pairs (index of a unit, first key of a chunk) to pack
     struct ForwardTask {
       int64_t cost;
       size_t unit;

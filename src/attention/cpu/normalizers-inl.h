@@ -25,7 +25,7 @@ struct StripRow {
   size_t begin, end;                // visible columns
   size_t vector_begin, vector_end;  // the visible columns, widened to whole vectors
   int64_t position;                 // column of the key at the query's position; may be outside of the strip
-  int64_t count;                    // visible keys for the offset; differs from end - begin if keys were evicted
+  int64_t count;                    // c in the elastic offset tau / c; differs from end - begin if keys were evicted
 };
 
 HWY_INLINE StripRow make_row(const Problem& p, const RowBlock& block, int64_t r) {
@@ -124,7 +124,8 @@ HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s
   r.largest = max_lanes(hn::Max(m0, m1));
   r.sink = std::exp(sink - r.largest);
   constexpr float kNone = -std::numeric_limits<float>::infinity();
-  // If the sink is above all scores, the exponentials relative to it are too imprecise for the statistics.
+  // If the sink is above all scores, the exponentials relative to the sink are too imprecise for the statistics of the
+  // scores. A separate call without the sink then computes the statistics.
   const bool apart = kScores && sink > kNone && sink >= r.largest;
   if (apart) r.scores = exponentiate<false, true>(row, kNone, s).scores;
   const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e and e x are zero for x <= -128
@@ -247,14 +248,15 @@ inline HWY_NOINLINE RowGradientSums softmax_row_backward(const Problem& p, const
 
 // --- Sparsemax and entmax with alpha = 1.5 ---
 //
-// The weights are powers of the excess over a threshold theta, which is defined by sum of weights = 1.
+// The weights w are powers of the excess over a threshold theta, which is defined by sum of weights = 1. With g = the
+// gradient of w, and with the support defined as the set of keys with w > 0:
 //   sparsemax: w = max(x - theta, 0),   x = s - largest          ds = [w > 0] (g - mean of g over the support)
 //   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2    ds = r (g - sum r g / sum r), r = sqrt(w)
-// theta is in [-1, 0). The sum of weights is convex and decreasing in theta, and at least one at theta = -1. Newton
-// steps from -1 therefore increase towards the root and never pass it. This needs a few passes over the row and no
-// sorting.
+// theta is in [-1, 0). The sum of weights is a convex, decreasing function of theta, and it is at least one at theta =
+// -1. Newton's method from -1 therefore increases theta towards the root and never passes it. This needs a few passes
+// over the row and no sorting.
 
-// Statistics of the scores above theta: their number, the sum of the excess, and the sum of its squares.
+// Statistics of the scores x above theta: their number, the sum of x - theta, and the sum of (x - theta)^2.
 struct Above {
   size_t count = 0;
   double sum = 0, squares = 0;
@@ -296,8 +298,9 @@ inline float entmax15_threshold(const StripRow& row, const float* x) {
   for (size_t support = 0;;) {
     const Above a = above(row, x, static_cast<float>(theta));
     const double step = (a.squares - 1) / (2 * a.sum), n = static_cast<double>(a.count);
-    // For a fixed support, the sum of weights is quadratic in theta. The root of this quadratic is the solution if it
-    // yields the same support. A support that is too large yields a root that is too high.
+    // For a fixed support (the set of scores above theta), the sum of weights is a quadratic function of theta, and
+    // `root` is the theta at which this function is one. `root` is the solution if the scores above it form the same
+    // support. If the support is too large, `root` is above the solution.
     const double discriminant = a.sum * a.sum - n * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + std::sqrt(discriminant)));
@@ -424,14 +427,15 @@ inline HWY_NOINLINE void sigmoid_row_backward(const Problem& p, const StripRow& 
   }
 }
 
-// Softpick: excess = exp(s - m) - exp(-m), m = max(largest score, 0); weight = max(excess, 0) / (sum |excess| + eps).
+// Softpick. With m = max(largest score, 0), excess = exp(s - m) - exp(-m) and eps = kSoftpickEpsilon:
+//   weight = max(excess, 0) / (sum of |excess| + eps)
 struct SoftpickStatistics {
   float m, sum;          // sum: sum of |excess| plus eps
   VF base, unit, total;  // vectors of m, exp(-m) and sum
   HWY_INLINE VF exponential(VF s) const { return exp_nonpositive(F(), hn::Sub(s, base)); }
-  // The weight is zero for s <= 0; a NaN stays a NaN. The division is exact if the row has only one key: its weight is
-  // then exactly one, and its gradient p (g - sum w g) has no rounding error. Multiplication by 1 / sum would not be
-  // exact.
+  // The weight is zero for s <= 0; a NaN stays a NaN. If the row has only one key, the division is exact: the weight is
+  // then exactly one, and the gradient of the score, p (g - sum w g), has no rounding error. A multiplication by 1 /
+  // sum instead of the division would not be exact.
   HWY_INLINE VF weight(VF s, VF exponential) const {
     const F f;
     const VF w = hn::Div(hn::Sub(exponential, unit), total), zero = hn::Zero(f);
@@ -513,7 +517,8 @@ inline HWY_NOINLINE void softpick_row_backward(const StripRow& row, float* s, fl
 // statistics of the scores.
 HWY_INLINE RowSummary row_weights(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                   ScoreStatistics* scores) {
-  // The other families do not compute exponentials of the scores, so the statistics need a separate pass.
+  // Only the exponential family computes exponentials of the scores. For the other families, the statistics need a
+  // separate pass.
   if (scores && traits(p.normalizer).family != NormalizerFamily::exponential) {
     *scores = exponentiate<false, true>(row, -std::numeric_limits<float>::infinity(), s).scores;
   }

@@ -1,7 +1,7 @@
-// The matrix products of a row block with its keys. All of them use one micro-kernel:
-//   C[r][c] = scale sum_k A[..] B[..]   or   C[r][c] += sum_k A[r * a_row + k * a_step] B[k * b_step + c]
-// Elements of A are broadcast, and B is read as vectors. A block of C with 6 rows and kVectors vectors stays in
-// registers: 24 accumulators of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
+// The matrix products of a row block with its keys. All of them use one micro-kernel, which computes
+//   C[r][c] = scale sum_k A[r * a_row + k * a_step] B[k * b_step + c]   or   C[r][c] += the same sum without `scale`.
+// Elements of A are broadcast, and B is read as vectors. A block of C with 6 rows and kVectors vectors per row stays in
+// registers: 24 of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
 #if defined(LAZY_ATTENTION_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
 #undef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
@@ -26,7 +26,7 @@ constexpr size_t kPanel = kVectors * kLanes;    // columns of a register block
 
 struct Operand {
   const float* data;
-  size_t row, step;  // strides along the rows of C and along the summed index
+  size_t row, step;  // strides of the operand along the rows of C (row) and along the summed index k (step)
 };
 
 // Micro-kernel for kR rows and kV vectors of columns. If kAdd is true, it adds to C; otherwise it overwrites C with the
@@ -97,16 +97,16 @@ HWY_INLINE void block_any(size_t rows, size_t vectors, const Operand a, const fl
   }
 }
 
-constexpr size_t kDepth = 128;  // number of keys whose rows (one panel wide) stay in L1 for all rows of the block
+constexpr size_t kDepth = 128;  // keys per iteration: their rows, one panel wide, stay in L1 for the whole row block
 
-// Range of columns that at least one of `rows` consecutive rows sees.
+// Range of columns that at least one of `rows` consecutive rows sees, beginning with row r of the block.
 HWY_INLINE KeyRange group_range(const Problem& p, const RowBlock& block, size_t r, size_t rows) {
   return {visible_keys(p, block.sequence, block.first + r).begin - block.keys_begin,
           visible_keys(p, block.sequence, block.first + r + rows - 1).end - block.keys_begin};
 }
 
-// Computes strip (rows, columns) = scale a (rows, dim) . panels^T. Register blocks whose rows see none of the keys are
-// not written.
+// Computes strip (rows, columns) = scale * a (rows, dim) . panels^T, where `panels` contains the packed keys or values.
+// Register blocks whose rows see none of the keys are not written.
 inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, const float* a, size_t a_row, size_t dim,
                                       const float* panels, float scale, float* strip, size_t strip_row) {
   const size_t columns = block.keys_end - block.keys_begin;
@@ -146,7 +146,7 @@ inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, con
   }
 }
 
-// Computes keys (columns, stride) += strip^T . a (rows, stride).
+// Computes keys (columns, stride) += strip^T . a (rows, stride). The backward accumulates dK and dV with it.
 inline HWY_NOINLINE void transposed_times(const RowBlock& block, const float* strip, size_t strip_row, const float* a,
                                           size_t stride, float* keys) {
   const size_t columns = std::min(block.keys_end, block.sequence.k_length) - block.keys_begin;

@@ -27,8 +27,8 @@ struct Schedule {
 // strips: number of score matrices (rows x keys) that a row block needs in memory at the same time.
 Schedule make_schedule(const Problem& p, int strips);
 
-// Returns the ends of the groups of units: units [ends[n-1], ends[n]) are processed together. floats(unit) is the
-// packed memory that a unit needs.
+// Returns the ends of the groups of units: units [ends[n-1], ends[n]) are processed together. floats(unit) returns the
+// size of the packed memory that a unit needs, in floats.
 template <typename Floats>
 std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
   constexpr size_t kBudget = size_t{24} << 20;  // memory for the packed keys of a group of units, in floats (96 MiB)
@@ -53,8 +53,9 @@ HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias,
 // Throws std::invalid_argument if the fast kernels do not support the problem.
 void require_served(const Problem& p);
 
-// Scratch memory of a kernel. The calling thread keeps it for its next call, because at short lengths page faults cost
-// as much time as the arithmetic. Huge pages are requested, because matrices of scores are read along their columns.
+// Scratch memory of a kernel. The calling thread keeps it for its next call, because with short sequences the page
+// faults of a new allocation would take as much time as the arithmetic. Huge pages are requested, because matrices of
+// scores are read along their columns.
 class Scratch {
  public:
   Scratch() = default;

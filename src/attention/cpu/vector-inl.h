@@ -53,7 +53,7 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE TanhAndSlope<V> tanh_and_slope(const D f, const V x) {
   const V one = hn::Set(f, 1.0f), magnitude = hn::Abs(x);
   const V e = exp_nonpositive(f, hn::Mul(magnitude, hn::Set(f, -2.0f)));
-  const V share = hn::Div(hn::Add(e, e), hn::Add(one, e));  // 1 - tanh|x|
+  const V share = hn::Div(hn::Add(e, e), hn::Add(one, e));  // share = 1 - tanh|x|
   // Near zero, computing 1 - share would suffer from cancellation, so an odd polynomial is used.
   const V z = hn::Mul(x, x);
   V y = hn::MulAdd(hn::Set(f, -5.70498872745e-3f), z, hn::Set(f, 2.06390887954e-2f));

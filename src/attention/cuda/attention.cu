@@ -84,8 +84,8 @@ Params make_params(const Problem& p, const Backward<float>& a) {
 
 namespace {
 
-// Chooses enough blocks to fill any GPU. The number depends only on the problem, so that results do not depend on the
-// device.
+// Number of parts (splits) into which the row tiles are divided to compute the gradient of the distance bias. It gives
+// enough blocks to fill any GPU. It depends only on the problem, so that the results do not depend on the device.
 int bias_splits(const Params& p) {
   const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);
   const int64_t tiles = static_cast<int64_t>(tile_count(p, p.q_length, kPlainRows)) * p.batch;
@@ -99,8 +99,8 @@ int partial_tiles(const Params& p) {
 
 bool bias_in_blocks(const Params& p) { return p.bias_window <= kMaxBlockBias; }
 
-// Sets the workspace pointers of the parameters. With a null base it only computes the size. r.bias_window must be the
-// bias_window of the problem.
+// Sets the workspace pointers of the parameters. If `base` is null, only computes the size of the workspace.
+// r.bias_window must be the bias_window of the problem.
 size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
   Arena arena(base);
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
@@ -156,7 +156,8 @@ void run_hopper_backward(Params r, cudaStream_t stream) {
   reduce_partial(r, step, stream);
 }
 
-// Whether an axis has stride zero or below (an expanded tensor), which TMA does not support.
+// Whether an axis with more than one element has a stride of zero or below, as in an expanded tensor. TMA does not
+// support such strides.
 bool repeats(const Tensor& x, int batch, int tokens, int heads) {
   return (batch > 1 && x.batch <= 0) || (tokens > 1 && x.token <= 0) || (heads > 1 && x.head <= 0);
 }

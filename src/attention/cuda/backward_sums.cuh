@@ -1,6 +1,7 @@
-// First kernel of the backward if it can compute each row's center (defined in weights.cuh) from the output of the
-// forward, without a sweep over the keys:
-//   softmax: center = dO . o            elastic: center = dO . o - offset * e  with e = dO . alive_sum
+// First kernel of the backward for problems in which each row's center can be computed from the output o of the
+// forward, without a sweep over the keys. The center is the value that is subtracted from the gradients of the row's
+// weights (weights.cuh):
+//   softmax: center = dO . o            elastic: center = dO . o - offset * (dO . alive_sum)
 // alive_sum is the sum of the rows of V whose weight is not zero. The rounding error of o and alive_sum is of the same
 // size as the rounding error of the 16-bit gradients.
 #pragma once
@@ -24,9 +25,10 @@ __device__ float dot8(const uint4& a, const uint4& b) {
   return sum;
 }
 
-// Per-row values for the gradient of a query-key pair. `anchor` is the log-sum-exp of the scores in units of log2.
-// `alone` means that the row sees only one key; its probability p is then 1 for every score, so the gradient of the
-// score is zero.
+// Values of a row from which the gradients of its scores are computed. `anchor` is the log-sum-exp of the scores in
+// units of log2, `center` the value that is subtracted from the gradients of the weights, and `offset` the offset of
+// elastic. `alone` means that the row sees only one key; its probability p is then 1 for every score, so the gradient
+// of the score is zero.
 struct BackwardRowState {
   float anchor, center, offset;
   bool alone;

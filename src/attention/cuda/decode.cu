@@ -15,18 +15,19 @@ namespace cuda::decoding {
 namespace {
 
 // Tuning constants, chosen by measurement.
-constexpr int64_t kItems = 8192;     // total number of work items (one per warp) that fills the GPU
+constexpr int64_t kItems = 8192;     // number of work items (one per warp) that is enough to fill the GPU
 constexpr int kKeyBytes = 64 << 10;  // maximum bytes of K per warp
 constexpr int64_t kScans = 2048;     // number of warps that read V; this many run concurrently
 constexpr int kScanMost = 1024;      // maximum number of keys per warp when reading V
-// Number of scores per round (128 MiB); larger only if one tile has more.
+// Maximum number of scores per round (128 MiB). Only a round that consists of a single tile may exceed it.
 constexpr int64_t kRoundScores = int64_t{1} << 25;
-// Maximum number of parts per row for which the states kernel is not needed.
+// The separate states kernel runs if a row has more parts than this. A part is the range of keys that one warp of the
+// scores kernel processes.
 constexpr int kFewParts = 256;
-constexpr int kInvariantPart = 64;    // keys per part in invariant mode (see divide) and with by_tile
-constexpr int kInvariantScan = 128;   // keys per warp when reading V, in invariant mode and with by_tile
-constexpr int64_t kTiles = 256;       // minimum number of tiles for the by_tile kernel
-constexpr int64_t kTileReach = 4096;  // maximum number of keys per tile for the by_tile kernel
+constexpr int kInvariantPart = 64;    // keys per part if the division is invariant (see divide) or by_tile is set
+constexpr int kInvariantScan = 128;   // keys per warp when reading V, if the division is invariant or by_tile is set
+constexpr int64_t kTiles = 256;       // minimum number of tiles for which by_tile is set
+constexpr int64_t kTileReach = 4096;  // maximum number of keys per tile for which by_tile is set
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -34,17 +35,18 @@ int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 // Returns the smallest instantiated head size that supports the problem.
 int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim); }
 
-// Divides the work according to the shape. Of the cache's capacity, only the largest powers of two matter, so that the
-// results are bitwise independent of the cache layout. invariant: the results of a sequence must depend neither on the
-// batch size nor on the capacity.
+// Divides the work among blocks and warps according to the shape of the problem. The division depends on the capacity
+// of the cache only through a power of two near it, so that the results do not depend, bit for bit, on the layout of
+// the cache. invariant: the results of a sequence must depend neither on the batch size nor on the capacity.
 void divide(Params& p, bool invariant) {
   const int size = head_size(p), rows = std::min(p.rows, kRows),
             power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int64_t tiles = int64_t{p.batch} * p.kv_heads * p.tiles;
   const int64_t span = p.window >= 0 ? std::min<int64_t>(p.capacity, int64_t{p.window} + p.q_length) : p.capacity;
   p.columns = round_up(span + kPad - 1, 32);
-  // Chooses the number of keys per warp. It is a power of two of at most `most` that yields about kItems work items
-  // without becoming very small. It is the same for all lengths near a power of two.
+  // `keys` chooses the number of keys per warp: a power of two between 32 and `most` that is near of_warp. `reach` is a
+  // power of two near the number of keys. It is used in place of the number of keys, so that similar lengths get the
+  // same division.
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
   p.by_tile = tiles >= kTiles && reach <= kTileReach && !needs_all_scores(p.normalizer);
@@ -78,7 +80,7 @@ void divide(Params& p, bool invariant) {
   p.round_tiles = static_cast<int>(divide_up(of_sequence, divide_up(of_sequence, at_once)));
 }
 
-// Sets the workspace pointers of the parameters. With a null base it only computes the size.
+// Sets the workspace pointers of the parameters. If `base` is null, only computes the size of the workspace.
 size_t lay_out(Params& p, void* base) {
   Arena arena(base);
   const int64_t rows = int64_t{p.batch} * p.heads * p.q_length;

@@ -6,7 +6,7 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// States kernel. Grid: (rows of scores of a sequence, sequences).
+// States kernel: computes the RowState of every row of the round. Grid: (rows of scores per sequence, sequences).
 __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
   __shared__ float2 parts[kStateWarps];
   __shared__ Above room[kStateWarps];

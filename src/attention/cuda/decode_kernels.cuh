@@ -13,7 +13,7 @@ namespace lazy::kernels::cuda::decoding {
 template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
-  wait_for_launcher();  // the kernels of the previous round may still read its scores until this call returns
+  wait_for_launcher();  // until this call returns, kernels of the previous round may still read the memory for scores
   let_next_start();
   // Start with the last keys: only keys near the query have the distance bias, so their blocks take longest.
   const int block = blockIdx.x / p.round_tiles, warp = threadIdx.x / 32,
@@ -61,7 +61,8 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     span = blockIdx.x / p.round_tiles;
-    // The previous kernel has started, so all kernels before it have ended and the lengths are valid.
+    // This kernel can start only after all blocks of the previous kernel have passed wait_for_launcher(). All kernels
+    // before the previous kernel have then ended, so the lengths are valid.
     t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   }
   wait_for_launcher();

@@ -7,7 +7,7 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Statistics of some of a row's keys, from which Decode::stats is computed.
+// Statistics over the keys that one warp processes, for each row of the tile. Decode::stats is computed from them.
 struct SpanStats {
   struct RowSum {
     float mass;  // sum of weights
@@ -44,7 +44,7 @@ template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
   constexpr bool kStats = std::is_same_v<Stats, SpanStats*>;  // without statistics, `stats` is a null pointer
-  // Number of steps (32 keys each) that are processed at once.
+  // Number of groups of 32 keys that are processed at the same time.
   constexpr int kSteps = steps_at_once(R);
   static_assert(list_places(R) >= kPad * Sums::kStages + kPad - 1 + 32 * kSteps);
   const AliveList list = make_list(list_memory, R);
@@ -58,7 +58,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;
   float mass[R] = {};
-  int listed = 0, alive = 0;  // entries in the list; keys of row `lane` with nonzero weight
+  int listed = 0, alive = 0;  // listed: entries in the list; alive: keys with nonzero weight in row `lane`
 #pragma unroll
   for (int r = 0; r < (kCopied ? R : 0); ++r) {
     copies[r] = states[min(r, rows - 1)];

@@ -57,7 +57,7 @@ __device__ inline void store_half(uint32_t to, uint32_t x) {
 }
 
 // Programmatic dependent launch: a kernel may start before the previous kernel has ended, if the previous kernel calls
-// let_next_start(). This function waits until all writes of the previous kernel are visible.
+// let_next_start(). wait_for_launcher() waits until all writes of the previous kernel are visible.
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -65,8 +65,8 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
     state.offset = isnan(p.sigmoid_bias) ? -logf(static_cast<float>(count)) : p.sigmoid_bias;
   }
   if (p.dtype == DType::f16) {
-    // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15. Each weight is
-    // represented as the sum of two fp16 numbers, whose error is then below 2^-38.
+    // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15, so that the two fp16
+    // numbers whose sum represents a scaled weight are in the range of fp16.
     const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
     state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
@@ -87,8 +87,8 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load part n and the following
-// parts at distance `step` to the elements of x.
+// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load part n to x[0], part n +
+// step to x[1], and so on.
 constexpr int kPartsAtOnce = 4;
 template <typename Load>
 __device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {
@@ -154,8 +154,9 @@ struct Above {
   double sum, squares;
 };
 
-// Computes the statistics for the visible scores s of a row. `unit` is the factor of x (1 for sparsemax, 1/2 for
-// entmax-1.5). Every thread of the block must call this function, and all threads get the same result.
+// Computes the statistics for the visible scores s of a row. `unit` is the factor of s in the definition of x (1 for
+// sparsemax, 1/2 for entmax-1.5). Every thread of the block must call this function, and all threads get the same
+// result.
 __device__ inline Above above(const float* s, int count, float largest, float unit, float theta,
                               Above (&room)[kStateWarps]) {
   Above mine{};
@@ -207,8 +208,9 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   for (int support = 0;;) {
     const Above a = above(s, count, largest, 0.5f, static_cast<float>(theta), room);
     const double step = (a.squares - 1) / (2 * a.sum);
-    // For a fixed support, the sum of weights is quadratic in theta. The root of this quadratic is the solution if it
-    // yields the same support. A support that is too large yields a root that is too high.
+    // For a fixed support (the set of scores above theta), the sum of weights is a quadratic function of theta, and
+    // `root` is the theta at which this function is one. `root` is the solution if the scores above it form the same
+    // support. If the support is too large, `root` is above the solution.
     const double discriminant = a.sum * a.sum - a.count * (a.squares - 1);
     if (a.count == support && discriminant >= 0) {
       const float root = static_cast<float>(theta + (a.squares - 1) / (a.sum + sqrt(discriminant)));
@@ -220,7 +222,8 @@ __device__ inline float entmax15_threshold(const float* s, int count, float larg
   }
 }
 
-// State of a threshold normalizer. all.x is the maximum score of the row; all.y is NaN if a score is NaN.
+// Returns the state of a row for sparsemax or entmax-1.5. all.x is the maximum score of the row; all.y is NaN if a
+// score is NaN.
 __device__ inline RowState threshold_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   RowState state = make_state(p, t, r);
@@ -264,7 +267,8 @@ __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int
   return state;
 }
 
-// State of a normalizer that needs all scores of the row, computed by a whole block. threshold_state explains `all`.
+// Returns the state of a row for a normalizer that needs all scores of the row. Called by a whole block. all.x is the
+// maximum score of the row; all.y is NaN if a score is NaN.
 __device__ inline RowState state_of_scores(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                            Above (&room)[kStateWarps]) {
   if (p.normalizer == Normalizer::softpick) return softpick_state(p, t, r, all, lse, room);

@@ -1,16 +1,16 @@
 // Arguments of the decode kernels, which are passed by value, and how the kernels divide the work.
 //
 // A tile is a group of up to kRows query rows that share a kv head. The kernels run in this order:
-//   scores  One block processes kWarps * part keys of a tile. It computes the scores, and for each warp the maximum
-//           score and the sum of exponentials.
-//   states  One block per row. It converts the scores of a row to its RowState. This kernel only runs for threshold
+//   scores  One block processes the keys of one tile, Params::part keys per warp. It computes the scores, and for each
+//           warp the maximum score and the sum of exponentials.
+//   states  One block per row. It computes the RowState of a row from its scores. This kernel only runs for threshold
 //           normalizers and softpick, and if a row has very many parts.
-//   values  One block processes a span of kWarps * scan keys of a tile. It computes the row states unless the states
-//           kernel did, lists the keys with nonzero weight and sums their weighted rows of V.
+//   values  One block processes a span of the keys of one tile, Params::scan keys per warp. It computes the row states
+//           unless the states kernel did, lists the keys with nonzero weight and sums their weighted rows of V.
 //   sums    One block per row. It adds the results of the spans.
-// If there are many tiles with few keys, a single kernel with one block per tile does all of this, with the same order
-// of additions. If score statistics are requested, another kernel with one block per row runs after the scores kernel.
-// All kernels except sums run in rounds: each round processes as many tiles as fit in the memory for scores.
+// If there are many tiles with few keys, a single kernel with one block per tile does all of this work, with the same
+// order of additions. If score statistics are requested, another kernel with one block per row runs after the scores
+// kernel. All kernels except sums run in rounds: each round processes as many tiles as fit in the memory for scores.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@
 namespace lazy::kernels::cuda::decoding {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kRows = 8;          // the n dimension of mma.sync
+constexpr int kRows = 8;          // maximum number of query rows per tile: the n dimension of mma.sync
 constexpr int kPad = 16;          // products use 16 keys at a time: the m or k dimension of mma.sync
 constexpr int kSumThreads = 512;  // threads per block of the sums kernel
 
@@ -100,16 +100,16 @@ struct Params {
   int round_batch, round_tile;       // index of the first sequence and of the first tile in the round
 
   // Workspace pointers. Rows are indexed as in lse: (batch, heads, q_length).
-  float* scores;     // (round_sequences * round_tiles, score_rows * columns); column j - first is key j
-  float2* parts;     // (rows, max_parts): maximum score, sum of exponentials relative to it
+  float* scores;     // shape (round_sequences * round_tiles, score_rows * columns); column j - first belongs to key j
+  float2* parts;     // shape (rows, max_parts): maximum score of a part, and sum of exponentials relative to it
   RowState* states;  // shape (rows)
   // Weighted sums of V, shape (rows, max_spans, value_dim); if by_tile, (tiles, kWarps * max_spans, rows, value_dim).
   float* sums;
-  float2* masses;  // (rows, max_spans): sum of weights; number of nonzero weights, stored as int bits
-  float* firsts;   // (rows): weight on the sequence's first key, written if it is visible
+  float2* masses;  // shape (rows, max_spans): sum of weights, and number of nonzero weights as the bits of an int
+  float* firsts;   // shape (rows): weight on the sequence's first key; written only if the row sees this key
 };
 
-void decode_tensor_cores(const Params& p, cudaStream_t stream);  // bf16 and f16, with 16-byte loads of K and V
+void decode_tensor_cores(const Params& p, cudaStream_t stream);  // for bf16 and f16; loads K and V in units of 16 bytes
 // Specialized kernel for p.by_tile and tiles of one row, as in decode steps of large batches. Its results are bitwise
 // equal to the results of decode_tensor_cores. serves_decode_row() returns whether the kernel supports the problem.
 bool serves_decode_row(const Params& p);
@@ -117,9 +117,10 @@ void decode_row(const Params& p, cudaStream_t stream);
 void decode_plain(const Params& p, cudaStream_t stream);  // supports every problem, with fp32 arithmetic
 
 // Returns the parameters that decode_step_cuda would pass to its kernels. ops/cuda/fused_decode_layers.cu uses them for
-// a fused kernel with bitwise the same results; that kernel only uses the scores in the workspace. Returns nullopt
-// unless the tensor-core kernels support the problem, the normalizer is exponential, the cache is paged with a page
-// size that is a multiple of kPad, and neither lse nor statistics are requested.
+// a fused kernel whose results are bitwise equal to the results of decode_step_cuda. Of the workspace, the fused kernel
+// only uses the scores. Returns nullopt unless the tensor-core kernels support the problem, the normalizer is
+// exponential, the cache is paged with a page size that is a multiple of kPad, and neither lse nor statistics are
+// requested.
 std::optional<Params> step_params(const Problem& problem, const Decode<float>& arguments, const CacheSize& cache,
                                   void* workspace);
 

@@ -21,7 +21,8 @@ struct Plain {
     }
   }
 
-  // dots[r * stride + n] = q_r . k_n for n < count. offsets has one entry per key, padded to a multiple of kPad.
+  // Computes dots[r * stride + n] = q_r . k_n for the rows r of the tile and the keys n < count. `offsets` has one
+  // entry per key, padded to a multiple of kPad.
   static __device__ void scores(const Params& p, const RowTile& t, const int64_t* offsets, int count, float* dots,
                                 int stride) {
     constexpr int kKeys = 4;  // keys per step; divides kPad
@@ -97,7 +98,8 @@ struct Plain {
 
     __device__ Sums(const Params&, const RowTile&, char*) {}
 
-    // Adds the list entries in units with an index below `units`, except those that were already added.
+    // Adds the weighted rows of V of the first `units` units of the list (kPad entries each), except entries that were
+    // already added.
     __device__ void advance(const Params& p, const RowTile& t, const AliveList& list, int units, bool) {
       constexpr int kKeys = 2;
       for (; used < kPad * units; used += kKeys) {

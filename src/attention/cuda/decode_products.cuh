@@ -56,12 +56,13 @@ struct TensorCores {
 
   // Computes and stores the scores of keys [begin, begin + count). The range is one part, or several parts if the part
   // size is a multiple of kDepth units. For every row r, also writes the maximum and the sum of exponentials of each
-  // part to part[r * p.max_parts] and the following entries. Keys are copied through the ring buffer, because memory
-  // bandwidth is best when whole rows are requested together; direct loads of fragments would have fewer bytes in
-  // flight. In the matrix product, A is 16 keys by 16 dimensions and B contains the query rows. If the tile has a
-  // single row, this row is repeated in all columns of B: every lane then has the scores of keys g and g + 8 of each
-  // unit. The four lanes with the same g divide the remaining work on these scores, so that each score is completed by
-  // only one lane.
+  // part to part[r * p.max_parts] and the following entries.
+  //
+  // Keys are copied through the ring buffer, because memory bandwidth is best when whole rows are requested together;
+  // with direct loads of fragments, fewer bytes would be in flight. In the matrix product, A is 16 keys by 16
+  // dimensions and B contains the query rows. If the tile has a single row, this row is repeated in all columns of B.
+  // Each of the four lanes with the same g then has the scores of keys g and g + 8 of every unit, and the four lanes
+  // divide the remaining work on these scores among them.
   template <PageAlignment PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
@@ -91,7 +92,7 @@ struct TensorCores {
     if constexpr (PAGES != PageAlignment::keys) k += lane / kChunks * p.k.token;
     const int64_t step = kRowsAtOnce * p.k.token;
     auto issue_copy = [&](int unit) {
-      // Number of rows from the lane's first row to the end.
+      // Number of keys from the lane's first key of the unit to the end of the range.
       int left = inside ? count - kPad * unit - lane / kChunks : 0;
       const T* from = k;
       if constexpr (PAGES == PageAlignment::none) from += kPad * unit * p.k.token;
@@ -126,10 +127,10 @@ struct TensorCores {
     constexpr int kHalves = 2 * kDepth, kOwnKeys = std::max(kHalves / 4, 1);
     const bool owns = c * kOwnKeys < kHalves;
     const auto own_half = [c](int j) { return (c * kOwnKeys + j) % kHalves; };
-    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // key within the iteration
+    const auto own_key = [&](int j) { return 8 * own_half(j) + g; };  // index of the key within the iteration's keys
     uint32_t q[D / 16][2];
     load_row(p, t, single ? 0 : g, c, q);
-    // Running maximum and sum of exponentials of rows 2 c and 2 c + 1 over the lane's keys.
+    // Running maximum and sum of exponentials of rows 2 c and 2 c + 1 over the keys of this lane (lane 4 g + c).
     float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     float* kept = single ? score_at(p, t, 0, begin) : score_at(p, t, 2 * c, begin + g);
     const bool stored[2] = {2 * c < t.rows, 2 * c + 1 < t.rows};
@@ -150,7 +151,7 @@ struct TensorCores {
 #pragma unroll
         for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
       }
-      float s[kDepth][4] = {};  // element e is key g (e < 2) or g + 8, row 2 c or 2 c + 1
+      float s[kDepth][4] = {};  // element [e]: key g (e < 2) or g + 8 of the unit; row 2 c (even e) or 2 c + 1 (odd e)
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
         const int unit = first + i;
@@ -296,11 +297,11 @@ struct TensorCores {
   // parts and columns 4 to 7 the low parts. With more rows, a second product adds the low parts.
   struct Sums {
     static constexpr int kStages = TensorCores::kStages, kCopiedStates = 4;
-    float sum[D / 16][4] = {};  // [n][e]: dimension 16 n + g (e < 2) or 16 n + g + 8, row 2 c or 2 c + 1
+    float sum[D / 16][4] = {};  // [n][e]: dimension 16 n + g (e < 2) or 16 n + g + 8; row 2 c (e even) or 2 c + 1
     const T* v;
     uint64_t policy = read_once_policy();
     uint32_t ring;
-    unsigned copied = 0;  // number of units whose copy has been started
+    unsigned copied = 0;  // number of units (kPad list entries each) whose copy has been started
     bool inside, folded = false;
 
     __device__ Sums(const Params& p, const RowTile& t, char* memory)
@@ -308,8 +309,9 @@ struct TensorCores {
           ring(shared_address(memory)),
           inside(static_cast<int>(threadIdx.x % kChunks) * 8 < p.value_dim) {}
 
-    // Starts the copies of the units with an index below `units`. Before a new copy overwrites a stage of the ring, the
-    // unit in this stage is accumulated. If `last` is true, accumulates all remaining units.
+    // Starts the copies of the rows of V of all units (kPad list entries each) with an index below `units`. Before a
+    // new copy overwrites a stage of the ring, the unit in this stage is accumulated. If `last` is true, accumulates
+    // all remaining units.
     __device__ void advance(const Params&, const RowTile&, const AliveList& list, unsigned units, bool last) {
       folded = list.rows <= 4;
       for (const unsigned end = units + (last ? kStages : 0); copied < end; ++copied) {
@@ -319,8 +321,8 @@ struct TensorCores {
       }
     }
 
-    // Starts the copy of a unit. Chunk number `chunk` (16 bytes) of row r is stored at position chunk ^ r % 8, so that
-    // reads of eight rows of a matrix use all banks.
+    // Starts the copy of the kPad rows of V of a unit of the list. Chunk number `chunk` (16 bytes) of row r is stored
+    // at position chunk ^ r % 8, so that reads of eight rows of a matrix use all banks.
     __device__ void copy(const AliveList& list, unsigned unit) {
       const int lane = threadIdx.x % 32, chunk = lane % kChunks;
       const int64_t* at = list.at + list.place(kPad * unit);
@@ -371,7 +373,7 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          // if one product computes both parts: the sum of the low parts, from column r + 4
+          // The sum of the low parts. It is in column r + 4 if one product computed both parts.
           const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }

@@ -59,8 +59,8 @@ constexpr int row_bytes(int keys) {
 
 }  // namespace
 
-// Grid: (heads, sequences). BLOCKS: minimum number of blocks per multiprocessor. STAGES: number of units in a warp's
-// ring buffer.
+// Grid: (heads, sequences). BLOCKS: minimum number of blocks per multiprocessor. STAGES: number of units (kPad keys
+// each) in a warp's ring buffer.
 template <typename T, int D, PageAlignment PAGES, int WARPS, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_constant__ RowArguments given) {
   extern __shared__ __align__(16) char memory[];
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  // Offsets of the keys and of the values of each unit.
+  // Table with two offsets per unit of kPad keys: the offset of its keys in K and the offset of its values in V.
   uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
@@ -88,12 +88,12 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int keys = sequence.end - sequence.first, units = (keys + kPad - 1) / kPad;
   const int parts = (keys + kPart - 1) / kPart, pieces = (keys + kPiece - 1) / kPiece;
   const Keys seen = visible(p, sequence.length, 0);
-  // Relative to sequence.first; all key indices in the rest of the kernel are also relative to it.
+  // Range of visible keys. These and all following key indices in the kernel are relative to sequence.first.
   const int seen_from = seen.begin - sequence.first;
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 
-  // With these normalizers, the weights of all keys are nonzero except for masking and underflow. After its last part
-  // of K, each warp therefore prefetches the beginning of V for its first piece without waiting for the weights.
+  // With softmax and softmax_sink, the weights of all keys are nonzero except for masking and underflow. After its last
+  // part of K, each warp therefore prefetches the beginning of V for its first piece without waiting for the weights.
   const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
 
   // Fill the table of unit offsets. The first entries are for the units whose V the warp prefetches. The next entries
@@ -333,7 +333,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       }
       __syncwarp();
       int listed = 0;
-      // Whether the prefetch has already started the copies of the first units in the list.
+      // Whether the units that were prefetched are the first units of the list. This requires that all of their keys
+      // have a nonzero weight.
       bool asked_for = values_ahead && piece == warp;
       const uint32_t of_values = units_at + (piece * kPiece + lane) / kPad * 8 + 4;
 #pragma unroll
@@ -374,7 +375,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
         commit_copies();
       };
       if (!asked_for) {
-        wait_for_copies<0>();  // wait for the prefetched units
+        wait_for_copies<0>();  // wait for pending prefetches, which use the same ring buffer
 #pragma unroll 1
         for (int unit = 0; unit < STAGES; ++unit) copy(unit, unit * kStage);
       }

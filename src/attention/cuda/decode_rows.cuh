@@ -145,7 +145,7 @@ struct AliveList {
   float* weight;
   int rows;
   int mask;    // capacity - 1; the capacity is a power of two
-  int stride;  // a multiple of 32, plus 8 to avoid bank conflicts
+  int stride;  // distance in floats between the weights of two rows: a multiple of 32, plus 8 to avoid bank conflicts
   __device__ int place(int n) const { return n & mask; }
 };
 

@@ -80,8 +80,8 @@ __device__ uint32_t pack_positive(float x, float y) {
 }
 
 // Makes the consumer warpgroups issue their matrix products in a fixed cyclic order, so that one warpgroup computes
-// exponentials while the next warpgroup multiplies. Each warpgroup issues products `left` times. Named barriers 1 to
-// GROUPS each signal one warpgroup that it is its turn.
+// exponentials while the next warpgroup multiplies. Each warpgroup issues products `left` times. Named barrier g + 1
+// signals warpgroup g that it is its turn.
 template <int GROUPS>
 struct PingPongBarrier {
   int group, left;

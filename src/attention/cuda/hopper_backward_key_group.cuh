@@ -62,8 +62,8 @@ struct SweepStep {
   }
 };
 
-// Code of the producer thread. row_tile is the index of the document's first row tile; each head has row_tiles row
-// tiles.
+// Code of the producer thread. row_tile: index of the document's first row tile in p.row_state. row_tiles: number of
+// row tiles per head in p.row_state.
 template <typename S>
 __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, SweepStep step,
                                   int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<S>& sm,
@@ -156,7 +156,7 @@ struct KeyGroup {
   __device__ void issue_sums(float (&d_v)[D / 2], float (&d_k)[D / 2], const uint32_t (&weights)[M / 16][4],
                              const uint32_t (&ds)[M / 16][4], int step) {
     const uint32_t stage = step % S::stages * descriptor_units(S::q_bytes);
-    // The rows are the inner axis of this product.
+    // The query rows are the inner (summed) axis of both products.
     const uint32_t q = descriptor_base(shared_address(memory.q), M * 128) + stage;
     const uint32_t d_out = descriptor_base(shared_address(memory.d_out), M * 128) + stage;
     wgmma_fence();
@@ -182,7 +182,7 @@ struct KeyGroup {
   __device__ void release_rows(int step) {
     if (lane() == 0) barrier_arrive(&sm.rows.empty[step % S::stages]);
   }
-  // Distance from the warpgroup's last key to the first row of a step.
+  // Position of the step's first row minus the warpgroup's last key: the smallest signed distance in the step.
   __device__ int nearest(const SweepStep& step) const { return step.first + t.shift() - own_key() - 63; }
   // Whether 64 rows and `keys` keys contain a pair within the window of the distance bias. `first` is the position of
   // the first row minus the first key.
@@ -206,7 +206,8 @@ struct KeyGroup {
   __device__ float add_biases(float (&s)[A], const SweepStep& step) const {
     const float factor = p.scale * kLog2e;
     if (!is_near(step)) return factor;
-    // Key r + 8 and row block n have the same distances as key r and row block n - 1.
+    // The accumulators of key r + 8 and row block n have the same distances as the accumulators of key r and row block
+    // n - 1, so each bias is loaded only once for both.
     const float* at = memory.table + S::pad + t.shift() - key() + column() + step.first;
     float upper[2] = {at[-8], at[-7]};
 #pragma unroll
@@ -225,7 +226,7 @@ struct KeyGroup {
   __device__ const float* states(int step) const {
     return reinterpret_cast<const float*>(memory.states + step % S::stages * S::state_bytes) + column();
   }
-  // Converts s to f = exp2(score - lse2). row_state in hopper_rows.cuh defines lse2.
+  // Converts s to f = exp2(score - lse2), where lse2 is the row's log-sum-exp in units of log2.
   __device__ void exponentials(float (&s)[A], float c, int step) const {
     const float* const state = states(step);
 #pragma unroll
@@ -239,8 +240,8 @@ struct KeyGroup {
       }
     }
   }
-  // Converts s (which contains f) to weights, and g (the gradients of the weights) to ds. In elastic, pairs with zero
-  // weight have s <= 0 after the conversion.
+  // Converts s, which contains f = exp2(score - lse2), to weights, and g, the gradients of the weights, to ds, the
+  // gradients of the scores. In elastic, pairs with zero weight have s <= 0 after the conversion.
   __device__ void differentiate(float (&s)[A], float (&g)[A], int step) const {
     const float* const state = states(step);
     auto one = [](float& x, float& y, float factor, float center, float offset) {

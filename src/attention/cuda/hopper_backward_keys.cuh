@@ -1,9 +1,9 @@
 // Second kernel of the Hopper backward. A block processes 128 keys, 64 per warpgroup. It sweeps over the rows of all
-// query heads of the group that see these keys, 64 rows per step. Scores are transposed (keys x rows), so that the
-// accumulators of the weights and of ds can be used as left operands of the products for dV and dK. ds is stored in
-// shared memory only for dQ, which needs the ds of all keys. Each warpgroup computes half of the columns of dQ, one
-// step after the corresponding scores. The warpgroups therefore do not wait for each other, and one can compute
-// exponentials while the other multiplies.
+// query heads of the group that see these keys, 64 rows per step. The tiles of scores are transposed (keys x rows), so
+// that the accumulators of the weights and of ds (the gradients of the scores) can be left operands of the products for
+// dV and dK. ds is stored in shared memory only for dQ, which is a sum over all keys of the block. Each warpgroup
+// computes half of the columns of dQ, one step after the corresponding scores. Therefore, the warpgroups do not wait
+// for each other, and one can compute exponentials while the other multiplies.
 #pragma once
 #include "attention/cuda/hopper_backward_key_group.cuh"
 
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   };
   if (steps > 0) {
     float s[A], g[A], d_q[S::columns / 4];
-    // Waits for the products of a step and converts the scores s to f (row_state in hopper_rows.cuh defines f). After
-    // the call, g contains the gradients of the weights.
+    // Waits for the products of a step and converts the scores s to f = exp2(score - lse2), where lse2 is the row's
+    // log-sum-exp. After the call, g contains the gradients of the weights.
     auto finish_products = [&](const SweepStep& step) {
       wgmma_wait<1>();
       fence_registers(s);

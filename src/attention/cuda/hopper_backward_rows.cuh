@@ -1,7 +1,7 @@
 // First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
-// of each row and the sums for its gradient. While a warpgroup adds one tile of keys, the products of its next tile are
-// in flight. Softmax is processed as elastic softmax with an offset of zero. Softmax uses this kernel only if fp32
-// gradients (distance bias, sink) are required or if there are at most 256 keys.
+// of each row and the sums for its gradient. While a warpgroup adds the terms of one tile of keys to these sums, the
+// matrix products of its next tile are in flight. Softmax is processed as elastic softmax with an offset of zero.
+// Softmax uses this kernel only if fp32 gradients (distance bias, sink) are required or if there are at most 256 keys.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -29,7 +29,7 @@ struct BackwardRowsShared {
   float warp_sums[2][8];  // partial sums of d_tau and d_sink per warp
 };
 
-// Code of the producer thread.
+// Code of the producer thread: loads the block's rows of q and d_out, then the tiles of keys and values.
 template <int D>
 __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int kv_head, const Span& span,
                                   BackwardRowsShared<D>& sm, char* memory) {
@@ -57,13 +57,13 @@ __device__ void produce_key_tiles(const BackwardMaps& maps, const Tile& t, int k
   }
 }
 
-// A thread's partial sums for two rows: the sums of f, of f g, and of g over the keys with nonzero weight. weights.cuh
-// defines f and g.
+// A thread's partial sums for two rows: the sum of f = exp2(score - lse2) over all keys, and the sums of f g and of g
+// over the keys with nonzero weight. g = dO . v is the gradient of the weight.
 struct GradientSums {
   float f[2] = {}, fg[2] = {}, g[2] = {};
 
-  // Adds a tile. s contains f, and dw the gradients of the weights. Keys with f <= dead have zero weight. Several
-  // independent partial sums avoid a long chain of dependent additions.
+  // Adds the terms of a tile of keys. s contains f = exp2(score - lse2), and dw the gradients of the weights. Keys with
+  // f <= dead have zero weight. Several independent partial sums avoid a long chain of dependent additions.
   template <int A>
   __device__ void add(const float (&s)[A], const float (&dw)[A], const float (&dead)[2]) {
     float f_part[2][2] = {}, fg_part[2][2] = {}, g_part[2][2] = {};

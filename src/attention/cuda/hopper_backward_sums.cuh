@@ -6,16 +6,18 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// How the row states were computed. This limits the precision of the gradients.
+// How the first kernel of the backward computed the row states. If it computed them from the 16-bit tensors out and
+// alive_sum, the gradients contain the rounding errors of these tensors.
 enum class RowSums {
-  softmax,  // from d_out . out; cannot compute the gradient of the distance bias
+  softmax,  // from d_out . out; the gradient of the distance bias is then not computed
   elastic,  // from d_out . out and d_out . alive_sum; the gradient of the distance bias is summed from 16-bit ds
   exact,    // from a sweep over the keys in fp32
 };
 
-// Gradient of the distance bias for a block of keys and one head at a time: sums of ds along diagonals. The order of
-// all additions is fixed. The sums by distance have two parts. FIXED is the number of floats in shared memory that
-// precede these sums.
+// Computes the gradient of the distance bias for a block of keys, one head at a time. It is the sum of ds (the
+// gradients of the scores) over all pairs with the same distance, which are on one diagonal of a tile. The order of all
+// additions is fixed. There are two arrays of sums by distance with `window` floats each; move() adds the two arrays.
+// FIXED is the number of floats in shared memory that precede the two arrays.
 template <int FIXED>
 struct DistanceSums {
   static constexpr int floats(int window) { return FIXED + 2 * window; }
@@ -27,7 +29,8 @@ struct DistanceSums {
     for (int n = thread; n < floats(window); n += 256) memory[n] = 0;
     asm volatile("bar.sync 1, 256;" ::: "memory");
   }
-  // Moves the sums of a head to its slab in global memory. A barrier of all consumers must precede and follow the call.
+  // Moves the sums of a head to its slab, a part of Params::bias_slabs in global memory. A barrier of all consumers
+  // must precede and follow the call.
   __device__ void move(int thread, float* slab) {
     for (int n = thread; n < window; n += 256) {
       slab[n] = sums()[n] + sums()[window + n];
@@ -71,8 +74,8 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
       memory[8 * kDiagonalScratch + (step % 2 * 8 + warp) * kDiagonals + y] = sum;
     }
   }
-  // Adds the parts of a step to the sums by distance. All warps must have called put() for this step. first: position
-  // of the step's first row minus the block's first key.
+  // Adds the sums that the warps computed for one step to the sums by distance. All warps must have called put() for
+  // this step. first: position of the step's first row minus the block's first key.
   template <typename T>
   __device__ void take(int thread, int step, int first, uint32_t) {
     const int group = thread / 128, x = thread % 128, distance = first - 64 * group - 63 + x;
@@ -89,14 +92,18 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
   __device__ void end(int, int) {}
 };
 
-// Sums along diagonals the 16-bit ds that were stored in shared memory for dQ. ds is divided into blocks of 8 keys x 8
-// rows. The blocks with the same difference (row block - key block) are added elementwise, with two elements per lane.
-// There are 23 such differences for eight warps, and each warp adds 16 blocks. The rows of the next step are 64
-// further, so that the same warp adds a block diagonal in three consecutive steps: first to `opened`, then to `passed`,
-// then to `closed`. After that, the elements of the resulting 8 x 8 block are added along its 15 diagonals. Layout of
-// the memory: one float4 per thread for unfinished diagonals, then eight scratch areas of 8 x 8, then the sums by
-// distance. The sums by distance are separate for the elements on and above the block diagonals and for the elements
-// below them.
+// Sums along diagonals the 16-bit ds (gradients of the scores) that were stored in shared memory for dQ. The tile of
+// 128 keys x 64 rows is divided into blocks of 8 keys x 8 rows. The blocks with the same difference (row block - key
+// block) form a block diagonal. They are added elementwise, with two elements per lane. There are 23 block diagonals
+// for eight warps, and each warp adds 16 blocks.
+//
+// The rows of the next step are 64 further. The same warp therefore adds a block diagonal in three consecutive steps:
+// first to `opened`, then to `passed`, then to `closed`. After that, the elements of the resulting 8 x 8 block are
+// added along its 15 diagonals.
+//
+// Layout of the memory: one float4 per thread for unfinished block diagonals, then eight scratch areas of 8 x 8, then
+// the sums by distance. The sums by distance are separate for the elements on and above the diagonal of an 8 x 8 block
+// and for the elements below it.
 struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
   __device__ void put(int, const float (&)[32], int) {}
   // Like ExactDiagonals::take, for the ds at shared address `tile`.
@@ -127,8 +134,8 @@ struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
     }
     close(thread, first, closed, passed, opened);
   }
-  // Finishes the diagonals that are not complete yet. Must be called after the last step of a head. Distances without a
-  // bias are outside of the window.
+  // Finishes the diagonals that are not complete yet. Must be called after the last step of a head. Sums for distances
+  // outside of the window of the distance bias are discarded.
   __device__ void end(int thread, int first) {
     close(thread, first + 64, {}, {}, {});
     close(thread, first + 128, {}, {}, {});

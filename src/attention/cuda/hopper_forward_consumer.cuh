@@ -10,7 +10,8 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// ALIVE: the kernel also computes alive_sum, whose accumulators occupy the registers of half of a tile's scores.
+// ALIVE: the kernel also computes alive_sum. The accumulators of alive_sum need registers, so the tiles then have only
+// half as many keys.
 template <int D, bool ALIVE>
 struct ForwardShape {
   static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = ALIVE ? 64 : 128;
@@ -34,7 +35,7 @@ struct ForwardShared {
 // are reduced over the lanes of a row at the end.
 struct RowResults {
   float lse[2] = {-INFINITY, -INFINITY};  // natural logarithm
-  float head[2] = {}, total[2] = {};      // weight on the first key, sum of weights
+  float head[2] = {}, total[2] = {};      // head: weight on the sequence's first key; total: sum of weights
   int alive[2] = {};                      // number of keys with nonzero weight
 };
 
@@ -67,8 +68,8 @@ using portable::LaneScores;
 struct RowScores {
   float largest[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
 
-  // Adds a tile whose exponentials are relative to the current base. `most` is the tile's maximum score and `added` its
-  // sum of exponentials.
+  // Adds a tile whose exponentials are relative to the current base. most * c is the maximum score of the tile, and
+  // `added` is the tile's sum of x exp2(x).
   __device__ void add(float c, const float (&most)[2], const float (&added)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -200,13 +201,13 @@ struct WeightAccumulator {
   RowResults& r;
   float tau;
 
-  // With tau < 0 no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0 the weight
-  // of every visible key is nonzero, and the sum of a row's weights is known without adding.
+  // With tau < 0, no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0, the
+  // weight of every visible key is nonzero, and the sum of a row's weights is 1 + (number of visible keys) * offset.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
-  // Converts s to the weights of exponential(s, h). If clamps() is true, the weights are clamped to [0, 1] and their
-  // sum is computed in the same loop, so that the additions overlap with the exponentials. Otherwise negative weights
-  // are not clamped here.
+  // Converts s to the weights exponential(s, h) * inverse + offset. If clamps() is true, the weights are clamped to [0,
+  // 1] and their sum is computed in the same loop, so that the additions overlap with the exponentials. Otherwise,
+  // negative weights are not clamped here.
   template <typename Exponential>
   __device__ void compute(float (&s)[N / 2], const float (&inverse)[2], const float (&offset)[2],
                           Exponential exponential) {

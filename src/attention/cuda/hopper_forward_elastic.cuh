@@ -105,8 +105,8 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
   return add(s, 0);
 }
 
-// `alive` receives the sums of the rows of V with nonzero weight (alive_sum). The backward computes the rows' centers
-// from them (backward_sums.cuh).
+// `alive` receives the sums of the rows of V with nonzero weight (alive_sum). From them, the backward computes the
+// center of each row, which it subtracts from the gradients of the row's weights (backward_sums.cuh).
 template <typename T, int D, bool STATS, bool ALIVE, bool SCORES>
 __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float (&alive)[D / 2], RowResults& r) {
   constexpr int N = Consumer<T, D, ALIVE>::N, A = Consumer<T, D, ALIVE>::A;

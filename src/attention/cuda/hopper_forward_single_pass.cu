@@ -19,7 +19,8 @@ inline int table_entries(int bias_window) { return bias_window > 0 ? bias_window
 
 struct SinglePassShared {
   Pipeline<1> q;
-  // Per row tile: first all key tiles in ascending order, then all value tiles in descending order.
+  // Ring buffer for key and value tiles. For each row tile, it first receives all key tiles in ascending order, then
+  // all value tiles in descending order.
   Pipeline<STAGES> kv;
   Tile tiles[THREADS / 32];  // one per warp, in shared memory to save registers
 };
@@ -28,7 +29,7 @@ struct SinglePassShared {
 // from the last row tile to the first, so that consecutive tiles share their keys. The tiles of the remaining heads are
 // distributed over the blocks, starting with the tiles whose rows see the most keys.
 struct TileScheduler {
-  int tiles, heads;  // row tiles per head; heads of all batch entries together
+  int tiles, heads;  // tiles: number of row tiles per head; heads: number of heads in all batch entries
   __device__ bool find(int n, int& tile, int& head) const {
     const int blocks = gridDim.x, whole = heads / blocks;
     int left = n - whole * tiles;
@@ -100,14 +101,14 @@ template <typename T, bool SCORES>
 struct Rows : RowGroup {
   SinglePassShared& sm;
   uint32_t sq, sk, sv;  // descriptor_base of the warpgroup's queries, of the ring for keys and of the ring for values
-  int count, use;       // number of key tiles of the row tile; number of previous uses of the ring
+  int count, use;       // count: number of key tiles of the row tile; use: number of previous uses of the ring buffer
   float base[2], sum[2], bases[TILES][2];
   RowScores scores;
 
   __device__ Rows(const Params& p, const Tile& t, SinglePassShared& sm) : RowGroup(p, t), sm(sm) {}
 
-  // Index, within the block, of the warpgroup's r-th key tile. Tiles are counted backwards from the warpgroup's last
-  // tile.
+  // Index of the warpgroup's r-th key tile among the key tiles of the block. r counts backwards from the last tile that
+  // the rows of the warpgroup see.
   __device__ int own(int r) const { return tiles.end - 1 - r; }
   __device__ int stage(int at) const { return at % STAGES; }
   __device__ void release(int at) {
@@ -167,7 +168,8 @@ struct Rows : RowGroup {
     fence_registers(s);  // forces this work before the next wait, so that it overlaps with the product
   }
 
-  // Buffer index of a value tile for o += weights V. The value tiles are processed from the last to the first.
+  // Index, among all uses of the ring buffer, of the values of the warpgroup's r-th key tile. The producer loads the
+  // value tiles from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
   // Issues o += weights V; for r = 0, o is overwritten.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {
@@ -182,11 +184,11 @@ struct Rows : RowGroup {
   }
 };
 
-// Processes a row tile of a warpgroup that sees OWN tiles of keys.
+// Processes the rows of one warpgroup, which see OWN tiles of keys.
 template <typename T, bool STATS, bool SCORES, int OWN>
 __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& out) {
   const float tau = b.p.tau[b.t.head];
-  float x[A], y[A];  // scores of the last key tile and of the previous one
+  float x[A], y[A];  // scores of the last key tile (x) and of the tile before it (y)
   b.base[0] = b.base[1] = -INFINITY;
   b.sum[0] = b.sum[1] = 0;
   if constexpr (SCORES) b.scores = {};

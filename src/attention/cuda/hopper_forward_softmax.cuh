@@ -29,12 +29,12 @@ __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t key
   }
 }
 
-// Maximum score and sum of exponentials of a tile, which RowScores::add needs.
+// Arguments of RowScores::add for one tile: maximum of the products s, and sum of x exp2(x) with x = s c - base.
 struct TileScores {
   float most[2] = {-INFINITY, -INFINITY}, added[2] = {};
 };
 
-// Converts s to exp2(s c - base). `sum` receives the sums over the thread's two rows.
+// Converts s to exp2(s c - base). `sum` receives the sum of the thread's exponentials for each of its two rows.
 template <bool SCORES, int A>
 __device__ void exponentials(float (&s)[A], float c, const float (&base)[2], float (&sum)[2], TileScores& scores) {
   float part[2][2] = {};
@@ -179,7 +179,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
       o[n + 2 * h] *= inverse;
       o[n + 2 * h + 1] *= inverse;
     }
-    // S still contains the weights of the tile that was processed last, which is the tile with key 0 if lo is 0.
+    // s still contains the weights of the tile that was processed last, which is the tile with key 0 if lo is 0.
     if (b.lane % 4 == 0 && !empty) {
       r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
       r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;

@@ -10,9 +10,12 @@ using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
 
-// Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats: lse2 (the
-// log-sum-exp in units of log2), factor, factor * center, and the offset of elastic softmax. With f = exp2(score -
-// lse2), and with g = 0 if the weight of the key is zero,
+// Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats:
+//   lse2            log-sum-exp in units of log2
+//   factor          1 / norm (weights.cuh), which corrects the rounding error of lse2; 1 if the norm was not computed
+//   factor center   product of `factor` and the center, which is subtracted from the gradients of the weights
+//   offset          offset of elastic softmax
+// With f = exp2(score - lse2), and with g = the gradient of the weight, or 0 if the weight is zero:
 //   weight = max(factor f + offset, 0),  ds = f (factor g - factor center).
 // If a row sees only one key, p = 1 for every score and ds is exactly 0; the factor is then 0, and one is added to the
 // offset. tiles: number of row tiles per head and batch entry. tile: index of the tile, counted over all documents.
@@ -164,7 +167,8 @@ struct RowGroup {
     const bool full = common.begin <= key && common.end >= key + N;
     if (!has_bias && full) return factor;
     if (has_bias) {
-      // Row r + 8 and column block n have the same distances as row r and column block n - 1.
+      // The accumulators of row r + 8 and column block n have the same distances as the accumulators of row r and
+      // column block n - 1, so each bias is loaded only once for both.
       const float* at = table + position - key - 2 * (lane % 4);
       float upper[2] = {at[8], at[7]};
 #pragma unroll

@@ -29,7 +29,7 @@ inline bool aligned(const Tensor& x) {
                      reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
 }
 
-// Allocates consecutive pieces of the workspace, each aligned to 256 bytes. With a null base it only computes the
+// Allocates consecutive pieces of the workspace, each aligned to 256 bytes. If `base` is null, it only computes the
 // required size.
 class Arena {
  public:
@@ -54,8 +54,8 @@ struct Params {
   const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
   // For the plain backward, each of shape (batch, heads, q_length): `center` and 1 / `norm`, which weights.cuh defines.
   float *row_center, *row_norm;
-  // For the other backward kernels: RowState of backward_sums.cuh, in the layout that hopper_rows.cuh or
-  // portable_backward_sums.cuh defines.
+  // For the other backward kernels: the row states (BackwardRowState in backward_sums.cuh), in the layout that
+  // hopper_rows.cuh or portable_backward_sums.cuh defines.
   float* row_state;
   // Partial sums of d_tau, d_sink and d_alibi_slopes in the backward, shape (3, heads, batch * row tiles).
   float* partial;
@@ -124,24 +124,27 @@ void score_statistics(const Params& p, cudaStream_t stream);
 // Whether rows see so few keys that the Hopper forward for elastic can compute the scores once instead of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
-// With up to this number of keys, the centers (weights.cuh) are summed in fp32 over the keys and not computed from
-// `out` and alive_sum. With few keys, one key may have nearly all of the weight in every row, and g - center would then
-// consist of the rounding error of `out` and alive_sum.
+// With up to this number of keys, the backward sums the center of each row (weights.cuh) in fp32 over the keys, and
+// does not compute it from `out` and alive_sum. With so few keys, one key may have nearly all of the weight in every
+// row. The difference between the gradient of its weight and the center would then consist mostly of the rounding
+// errors of `out` and alive_sum.
 constexpr int kFewKeys = 256;
 // Whether the tensor-core forward writes alive_sum (if the pointer is given) and the backward uses it. alive_sum is the
 // sum of the rows of V whose weight is not zero.
 inline bool writes_alive_sum(const Params& p) {
   return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
 }
-// Whether the backward computes the centers from the rounded tensors `out` and alive_sum (backward_sums.cuh). Gradients
-// that are stored in fp32 need exact centers, unless the forward wrote alive_sum.
+// Whether the backward computes the centers from the rounded tensors `out` and alive_sum (backward_sums.cuh). Elastic
+// requires that the forward wrote alive_sum. The other normalizers require that no gradient that is stored in fp32
+// (sink, distance bias, ALiBi slopes) is requested, because these gradients need more precise centers.
 inline bool has_rounded_sums(const Params& p) {
   if (p.deterministic || !p.out.data) return false;
   if (p.normalizer == Normalizer::elastic) return p.alive_sum.data && writes_alive_sum(p);
   return in_family<NormalizerFamily::exponential>(p.normalizer) && !p.d_sink && !p.d_distance_bias &&
          !p.d_alibi_slopes && p.k_length > kFewKeys;
 }
-// Keys per block in the portable and the Hopper backward. Each block writes one slab of bias sums.
+// Keys per block in the portable and the Hopper backward. Each block writes one slab of sums for the gradient of the
+// distance bias.
 constexpr int portable_keys(int head_dim) { return head_dim <= 64 ? 128 : 64; }
 constexpr int kHopperKeys = 128;
 

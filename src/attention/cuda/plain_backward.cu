@@ -1,7 +1,7 @@
-// Backward for every normalizer, in two kernels. The first kernel processes tiles of rows: one sweep over the keys
-// computes the sums for each row's gradient, and a second sweep computes dQ and the partial sums of d_tau, d_sink and
-// d_alibi_slopes. The second kernel processes tiles of keys and computes dK and dV. The kernels do not use atomics, and
-// every sum has a fixed order.
+// Backward for every normalizer, in two kernels, and a separate kernel for the gradient of the distance bias. The first
+// kernel processes tiles of rows: one sweep over the keys computes the sums for each row's gradient, and a second sweep
+// computes dQ and the partial sums of d_tau, d_sink and d_alibi_slopes. The second kernel processes tiles of keys and
+// computes dK and dV. The kernels do not use atomics, and every sum has a fixed order.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/plain_products.cuh"
 
@@ -204,8 +204,9 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
     const Keys keys = tile_keys(p, t);
     const int here = t.first + t.shift();  // position of the first row in the tile
     for (int side = 0; side < (p.causal ? 2 : 4); ++side) {
-      // The pair of row r at distance d0 + x is in the column c with key0 + c = here + r - (d0 + x) for keys before the
-      // row (sides 0 and 1), and with key0 + c = here + r + (d0 + x) for keys after the row (sides 2 and 3).
+      // Row r has the position here + r. In the tile of keys that begins at key0, the key at distance d0 + x from row r
+      // is in column c, where key0 + c = here + r - (d0 + x) for keys before the row (sides 0 and 1) and key0 + c =
+      // here + r + (d0 + x) for keys after the row (sides 2 and 3).
       const bool behind = side < 2;
       const int key0 = behind ? here - d0 - 63 + 64 * side : here + d0 + 64 * (side - 2);
       if (key0 + kTile <= keys.begin || key0 >= keys.end) continue;
@@ -245,7 +246,8 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
   }
 }
 
-// A block sums 32 entries over all slabs. Each of its eight warps sums every eighth slab.
+// A block sums 32 entries of the gradient of the distance bias over all slabs. Each of its eight warps sums every
+// eighth slab.
 __global__ void sum_slabs(Params p) {
   __shared__ float sums[8][32];
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;
@@ -261,7 +263,7 @@ __global__ void sum_slabs(Params p) {
   p.d_distance_bias[n] = sum;
 }
 
-// One block per head and gradient: blockIdx.y selects d_tau, d_sink or d_alibi_slopes.
+// Adds the partial sums of d_tau, d_sink or d_alibi_slopes (selected by blockIdx.y) of one head.
 __global__ void sum_partial(Params p, int64_t tiles) {
   __shared__ float sums[256];
   float* const to = blockIdx.y == 0 ? p.d_tau : blockIdx.y == 1 ? p.d_sink : p.d_alibi_slopes;

@@ -137,8 +137,8 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, ProductShar
       first[i] = row_sum(first[i]);
       second[i] = row_sum(second[i]);
       if (count[i] == 0) continue;
-      // Compute the increase of the threshold, not the new threshold. The sums are near one for scores of any size, so
-      // the increase is precise.
+      // The increase of the threshold is computed first and then added. It depends on sums that are near one for scores
+      // of any size, so it is precise.
       const float step =
           p.normalizer == Normalizer::entmax15 ? (second[i] - 1) / (2 * first[i]) : (first[i] - 1) / count[i];
       const float next = threshold[i] + step;

@@ -48,7 +48,7 @@ __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
   }
 }
 
-// Mask of the 16 x 16 blocks of a warp's tile that are computed: bit n * MI + m.
+// Mask of the 16 x 16 blocks of a warp's tile that are computed. Bit n * MI + m is for block row m and block column n.
 constexpr uint32_t kAllBlocks = ~0u;
 template <int MI>
 __device__ bool any_block(uint32_t blocks, int n) {
@@ -147,7 +147,7 @@ __device__ void product_nn(float (&c)[MI][2 * NT][4], const uint32_t (&s)[MI][KT
   }
 }
 
-// Converts dot products to capped scores, in natural units.
+// Converts dot products to capped scores in natural units, not in units of log2.
 template <int A, int B, int C>
 __device__ void cap(const Softcap& softcap, float (&x)[A][B][C]) {
 #pragma unroll

@@ -1,6 +1,7 @@
-// Launches of the portable backward. The first kernel computes the row states (from lists, from sweeps or from the
-// rounded sums of the forward), the second kernel computes dK, dV and the fp32 sums of dQ, and the third kernel
-// converts these sums to d_q.
+// Launches of the portable backward. The first kernel computes the row states: from lists of keys
+// (portable_backward_lists.cuh), from sweeps over the keys (portable_backward_rows.cuh), or from the outputs of the
+// forward (backward_sums.cuh). The second kernel computes dK, dV and the fp32 sums of dQ, and the third kernel converts
+// these sums to d_q.
 #include <bit>
 
 #include "attention/cuda/launchers.h"

@@ -1,11 +1,12 @@
 // Second kernel of the backward on tensor cores. A block processes 64 or 128 keys (16 MI per warp). It sweeps over the
 // rows, of all query heads in the group, that see these keys, and accumulates dK and dV in registers. It computes
-// transposed scores (keys x rows), because their accumulators have the register layout of the left operand in the
-// products for dK and dV. Only dQ needs them in shared memory.
+// transposed scores (keys x rows), because the accumulators of the weights and of ds (the gradients of the scores) then
+// have the register layout of the left operand in the products for dV and dK. ds is stored in shared memory only for
+// dQ.
 //
 // dQ is added to the fp32 sums p.dq_sum by atomics, unless the first kernel has computed d_q. The gradient of the
-// distance bias is summed along the diagonals of ds within the window. Each block writes these sums to its slab,
-// without atomics.
+// distance bias is summed along the diagonals of ds within the window of the bias. Each block writes these sums to its
+// slab, without atomics.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 
@@ -25,8 +26,9 @@ struct BackwardKeysShape {
   static constexpr int bytes = (2 * N + 4 * M) * D * 2 + ds_bytes + 2 * state_bytes + 2 * bias_entries * 4;
 };
 
-// Sums of ds (16 MI keys per warp, M rows) along diagonals, for the gradient of the distance bias. Each warp sums its
-// own part of ds, and after a barrier the parts of the block are added. The order of all sums is fixed.
+// Sums of ds, the gradients of the scores (16 MI keys per warp, M rows), along diagonals, for the gradient of the
+// distance bias. Each warp sums its own part of ds, and after a barrier the sums of all warps are added. The order of
+// all additions is fixed.
 template <int MI, int M>
 struct Diagonals {
   static constexpr int blocks = M / 8 + 2 * MI - 1, stride = 8 * blocks + 16;
@@ -38,8 +40,9 @@ struct Diagonals {
   __device__ float* part(int warp) const { return memory + 4 * scratch + warp * (count + 1); }
   __device__ float* sums() const { return memory + floats; }
 
-  // First adds the 8 x 8 blocks on each block diagonal. The rows of the result are stored in the scratch area, padded
-  // with zeros (8 before, 16 after), so that each diagonal is a sum of eight numbers.
+  // Sums the warp's ds along diagonals. First, the 8 x 8 blocks of ds on each block diagonal are added. The rows of the
+  // result are stored in the scratch area, padded with zeros (8 before, 16 after), so that each diagonal is a sum of
+  // eight numbers.
   __device__ void put(int warp, int lane, const float (&ds)[MI][M / 8][4]) const {
     float* const own = memory + warp * scratch;
     float* const to = own + lane / 4 * stride + 8 + 2 * (lane % 4);
@@ -67,8 +70,8 @@ struct Diagonals {
       part(warp)[u] = sum;
     }
   }
-  // Adds the partial sums of all warps. A barrier is required between put() and this call. `nearest` is the signed
-  // distance from the block's last key to the first row.
+  // Adds the partial sums of all warps to the sums by distance. A barrier is required between put() and this call.
+  // `nearest` is the signed distance from the block's last key to the first row.
   __device__ void take(int thread, int threads, int nearest) const {
     const int farthest = nearest + 64 * MI + M - 2, from = max(0, max(nearest, -farthest));
     const int last = min(window - 1, max(farthest, -nearest));
@@ -115,8 +118,8 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
 }
 
 // Processes the query-key pairs of a tile. On input, s contains the products q . k (or the scores, if `c` is one) and g
-// the products dO . v. On output, s contains the weights and g contains ds. VARIANT: the normalizer is elastic or
-// entmax15.
+// the products dO . v. On output, s contains the weights and g contains ds, the gradients of the scores. VARIANT: the
+// normalizer is elastic or entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
 __device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states,
                                      float c) {
@@ -206,7 +209,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
     load_tile<T, M, D, S::threads>(sq + stage * M * D * 2, from.q + first * p.q.token, p.q.token, t.q_length - first);
     load_tile<T, M, D, S::threads>(s_do + stage * M * D * 2, from.d_out + first * p.d_out.token, p.d_out.token,
                                    t.q_length - first);
-    if (threadIdx.x < M) {  // rows that do not exist get zero states, like their q and dO
+    if (threadIdx.x < M) {  // the states, q and dO of rows that do not exist are zero
       const int row = first + threadIdx.x;
       copy_async(s_states + stage * S::state_bytes + threadIdx.x * 16, from.states + min(row, t.q_length - 1),
                  row < t.q_length);

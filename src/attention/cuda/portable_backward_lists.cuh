@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    // Subtracts the floor with the same rounding as backward_keys does.
+    // Subtracts the floor, which is the threshold of the row, with the same rounding as backward_keys does.
     auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
     // spoilt: a score is NaN or +infinity, so that backward_rows must process the row.
     bool any = false, spoilt = false;

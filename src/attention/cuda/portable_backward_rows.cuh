@@ -1,8 +1,9 @@
 // First kernel of the backward on tensor cores, for problems that backward_sums.cuh does not support. A sweep over the
-// keys of a row recomputes its weights and the sums for its gradient: center = sum p g / sum p and e = sum g
-// (weights.cuh defines these terms), in fp32 from fp32 scores. The rounded output o would give a less precise center dO
-// . o; the gradients of tau and of the distance bias, which are stored in fp32, would then be only as accurate as the
-// output. If d_q must not be summed by atomics, a second sweep computes it.
+// keys of a row recomputes the scores and weights in fp32 and computes two sums (weights.cuh): the center, sum p g /
+// sum p, which is subtracted from the gradients of the weights, and sum g, which is the gradient of elastic's offset.
+// The center could also be computed from the rounded output o as dO . o, but less precisely. The gradients of tau and
+// of the distance bias, which are stored in fp32, would then be only as accurate as the output. If d_q must not be
+// summed by atomics, a second sweep computes it.
 #pragma once
 #include "attention/cuda/portable_backward_lists.cuh"
 #include "attention/cuda/portable_rows.cuh"
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
     anchor[h] = lse > -INFINITY ? lse : 0;
     offset[h] = row_offset<F>(p, b.keys[0][h], tau, anchor[h]);
   }
-  // The weights of sigmoid are independent of each other, so its center is zero.
+  // The weights of sigmoid are independent of each other, so the center of sigmoid is zero.
   if constexpr (F != NormalizerFamily::sigmoid)
     b.sweep(true, [&](int key, int stage) {
       if (!wanted) return;

@@ -7,12 +7,14 @@
 namespace lazy::kernels::cuda::portable {
 
 // Row states of the portable kernels in p.row_state. Each row has four floats (anchor, factor, center, offset); the
-// rows are in the order of lse. The anchor is the log-sum-exp or the threshold of the row.
+// rows are in the order of lse. The anchor is the log-sum-exp or the threshold of the row. With g = the gradient of the
+// weight, or 0 if the weight is zero:
 //   exponential   f = exp2(score - anchor), weight = max(factor f + offset, 0), ds = f (g - center)
-//   others        pair_weight(score - anchor, factor, offset), ds = factor_of_the_pair (g - center)
-// For the exponential family, ds does not include `factor`: the center is a mean that was computed with the same f. In
-// a row with one key, p is one for every score and ds is exactly zero. Such a row has an infinite anchor, so that f is
-// zero, and one is added to its offset.
+//   others        pair_weight(score - anchor, factor, offset) returns the weight and f, ds = f (g - center)
+// In the exponential family, ds does not include `factor`, which is one except for the rounding error of the
+// log-sum-exp. g - center does not amplify this error, because the center is a mean that was computed with the same f.
+// In a row with one key, p is one for every score and ds is exactly zero. Such a row has an infinite anchor, so that f
+// is zero, and one is added to its offset.
 __device__ inline float4& row_state(const Params& p, const Tile& t, int head, int row) {
   return reinterpret_cast<float4*>(p.row_state)[row_index(p, t, head, row)];
 }

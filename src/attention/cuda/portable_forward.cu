@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
-  float weighted[MI][2] = {};  // ScoreSums::weighted
+  float weighted[MI][2] = {};  // sum of e x, from which the entropy of the scores is computed (ScoreSums::weighted)
   auto scores = [&](int m, int h) { return LaneScores{largest[m][h], sum[m][h], weighted[m][h]}; };
   if constexpr (ELASTIC) {
     b.sweep(false, [&](int key, int stage) {
@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     b.sweep(true, [&](int key, int stage) {
       float s[MI][2 * NT][4];
       const float c = b.scores(s, key, stage);
-      // Weights, statistics and nonzero weights have separate loops, because the bottleneck is the throughput of
-      // exponentials and masks, not of the products.
+      // The weights, the statistics and the mask of nonzero weights are computed in separate loops, because the
+      // bottleneck is the throughput of exponentials and masks, not the throughput of the matrix products.
       auto compute_weights = [&](auto hidden) {
 #pragma unroll
         for (int m = 0; m < MI; ++m) {

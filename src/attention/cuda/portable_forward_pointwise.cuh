@@ -6,8 +6,9 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// Statistics of a thread's rows. The weights are functions of (score - largest - value - low) and of `norm`. `lse` is
-// the statistic that the forward stores.
+// Statistics of a thread's rows. The weights are functions of (score - largest - value - low) and of `norm`. `value` is
+// the threshold relative to the largest score (sparsemax, entmax15), otherwise 0. `lse` is the statistic that the
+// forward stores.
 template <int MI>
 struct RowStatistics {
   float largest[MI][2], value[MI][2], low[MI][2];  // low: low-order part of `value`

@@ -10,7 +10,7 @@ struct ForwardShape {
   static constexpr int MI = D > (ALIVE ? 64 : 128) ? 1 : 2, N = D == 256 || (ALIVE && D != 96) ? 32 : 64;
   static constexpr int warps = 4, threads = 32 * warps;
   static constexpr int M = 16 * MI * warps;
-  static constexpr int bias_entries = M + N;  // entries of a tile's table of positional biases
+  static constexpr int bias_entries = M + N;  // number of entries in the table of positional biases of a tile
 };
 
 // Writes lse and stats. `first` is the weight on key 0. `total` and `alive` are each lane's contribution to the sum of

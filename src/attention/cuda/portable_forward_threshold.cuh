@@ -1,9 +1,9 @@
 // Portable forward of sparsemax and entmax-1.5. The weights are max(x_j - t, 0)^a with a = 1 or 2, and the threshold t
-// is defined by sum of weights = 1. t is not below the largest score minus one, and not below the threshold of any
-// subset of the keys. While one sweep over the keys proceeds, these lower bounds increase, and the sweep lists the few
-// keys above the current bound. Newton's method and the weighted sum of V only use the lists. If a row has more
-// candidates than its list can hold, a second kernel processes all rows of the same warp with sweeps over the keys: one
-// sweep per Newton step, and one for the weighted sum.
+// is defined by sum of weights = 1. During a sweep over the keys, two lower bounds of t are known: the largest score so
+// far minus one, and the threshold of the keys so far. The first kernel sweeps over the keys only once and lists the
+// few keys above the current lower bound. Newton's method and the weighted sum of V only use the lists. If a row has
+// more candidates than its list can hold, a second kernel processes all rows of the same warp with several sweeps over
+// the keys: one sweep per Newton step, and one for the weighted sum.
 #pragma once
 #include <algorithm>
 
@@ -17,7 +17,7 @@ struct alignas(8) Candidate {
   int key;
 };
 
-// Shape of both kernels. Each warp has 16 rows; WARPS is the number of warps per block.
+// Tile shape of both kernels in this file. Each warp has 16 rows; WARPS is the number of warps per block.
 template <int D, int WARPS>
 struct ThresholdShape {
   static constexpr int MI = 1, N = D <= 64 ? 64 : 32, warps = WARPS, threads = 32 * warps, M = 16 * warps;
@@ -37,7 +37,8 @@ struct ListShape : ThresholdShape<D, 8> {
 template <int D>
 using SweepShape = ThresholdShape<D, 4>;
 
-// Adds the terms of a query-key pair to the sum of weights and to its slope, with z = x - t.
+// Adds the terms of a query-key pair, with z = x - t, to the sum of weights and to `slope`. The derivative of the sum
+// with respect to t is -slope (sparsemax) or -2 slope (entmax15).
 __device__ inline void add_terms(float z, bool squared, float& slope, float& sum) {
   z = fmaxf(z, 0);
   const float x = squared ? z : z > 0 ? 1.0f : 0.0f;
@@ -51,8 +52,8 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
-  // Compute the increase of the threshold, not the new threshold. The sum of weights is near one for scores of any
-  // size, so the increase is precise.
+  // The increase of the threshold is computed first and then added. It depends on the sum of the weights, which is near
+  // one for scores of any size, so it is precise.
   const float by = (all - 1) / falls, next = value + by;
   const bool rose = next > value;
   low = rose ? 0 : by;
@@ -131,7 +132,7 @@ struct ListedRow {
       const Candidate c = n < count ? list[n] : Candidate{-INFINITY, 0};
       const bool keep = n < count && alive(c.score);
       const unsigned quad = __ballot_sync(~0u, keep) >> lane / 4 * 4 & 15;
-      __syncwarp();  // entries are moved to places that other lanes have read
+      __syncwarp();  // all lanes must have read their entries before any entry is moved
       if (keep) list[kept + __popc(quad & ((1 << lane % 4) - 1))] = c;
       kept += __popc(quad);
     }
@@ -262,9 +263,9 @@ __device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2
   }
 }
 
-// If the lists of a warp were too short, it writes a record for the second kernel to the first 16 bytes of each of its
-// rows of `out`. The record consists of kMark (twice), the maximum score, and a lower bound of the threshold relative
-// to the maximum. kMark is a NaN pattern that no conversion produces.
+// If the lists of a warp were too short, the warp writes 16 bytes for the second kernel to the beginning of each of its
+// rows of `out`: kMark (twice), the maximum score, and a lower bound of the threshold relative to the maximum. kMark is
+// a NaN pattern that no conversion produces.
 constexpr uint32_t kMark = 0x7fa57fa5;
 
 template <typename T, int D, typename S>

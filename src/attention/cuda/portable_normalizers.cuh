@@ -55,12 +55,13 @@ __device__ bool single_key_is_one(const Params& p) {
   return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
-// Returns the factor by which the backward multiplies f. It is 1 / sum of f for the families in which the rounding
-// error of lse would be amplified, otherwise 1. single: the row sees one key. closed: outside_share is too small to
-// change the sum of f. A result of zero marks a row whose only key has weight one for every score.
+// Returns the factor by which the backward multiplies f: 1 / (sum of f) for the exponential family and for softpick, so
+// that the rounding error of lse is not amplified (weights.cuh), otherwise 1. single: the row has only one key. closed:
+// outside_share is too small to change the sum of f. The result is zero for a row whose only key has weight one for
+// every score.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
-  // pair_weight explains the meaning of the negative sign.
+  // For softpick, a negative norm marks a row with a single key, whose ds is exactly 0 (see pair_weight).
   if constexpr (F == NormalizerFamily::rectified) return single && closed ? -inverse : inverse;
   if (single && single_key_is_one<F>(p)) return 0;
   return F == NormalizerFamily::exponential ? inverse : 1;
@@ -69,13 +70,13 @@ __device__ float row_norm(const Params& p, bool single, bool closed, float inver
 __device__ inline float sigmoid2(float x) { return __fdividef(1.0f, 1.0f + exp2_fast(-x)); }  // x is in units of log2
 
 struct PairWeight {
-  float weight, factor;  // f in weights.cuh; a negative weight means zero
+  float weight, factor;  // factor: f in weights.cuh; a negative `weight` means that the weight is zero
   bool alive;
 };
 
 // Computes exp2(d) - unit for softpick. d is the score in units of log2 minus the anchor (the value subtracted from all
-// scores of the row), and unit = exp2(-anchor). expm1 avoids the cancellation of the direct difference for scores near
-// zero, whose error would differ between anchors.
+// scores of the row), and unit = exp2(-anchor). For scores near zero, expm1 avoids the cancellation in the direct
+// difference, whose error would depend on the anchor.
 __device__ inline float rectified_excess(float score, float d, float unit) {
   return fabsf(score) < 1 ? unit * expm1f(score * kLn2) : exp2_fast(d) - unit;
 }
@@ -103,8 +104,8 @@ __device__ PairWeight pair_weight(float score, float d, float norm, float offset
   }
 }
 
-// The terms of a query-key pair in the sum of f and, if the weight is nonzero, in the sum of f g. Softpick uses the
-// weight instead of f.
+// norm_term returns the term of a query-key pair in the sum of f. If the weight is nonzero, center_term times g is the
+// term of the pair in the sum of f g. For softpick, both use the weight in place of f.
 template <NormalizerFamily F>
 __device__ float norm_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? fabsf(x.weight) : x.factor;
@@ -114,7 +115,7 @@ __device__ float center_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? x.weight : x.factor;
 }
 
-// The weight in the forward pass. It is zero if `alive` is false.
+// The weight in the forward pass, for all families except the exponential family. It is zero if `alive` is false.
 template <NormalizerFamily F>
 __device__ float final_weight(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? positive(x.weight) : x.weight;

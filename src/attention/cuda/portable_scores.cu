@@ -10,7 +10,7 @@ namespace portable {
 template <typename T, int D>
 struct ScoreSweep {
   using S = ForwardShape<D>;
-  // Offset of the tables in bytes, which is the size of queries and keys.
+  // Offset of the bias tables in shared memory, in bytes. The queries and keys precede the tables.
   static constexpr int keys_at = (S::M + 2 * S::N) * D * 2;
   static constexpr int bytes = keys_at + 2 * S::bias_entries * 4;
 };

@@ -21,9 +21,10 @@ struct ScoreSums {
   static constexpr float kLowest = -150;  // replaces -inf, because -inf times zero is NaN
   float largest = -INFINITY, sum = 0, weighted = 0;
 
-  // The two ways in which `weighted` is updated. Kernels that compute e, the sum and the base for another purpose call
-  // these functions directly. added() adds the term of one score. shrunk() rescales `weighted` when the base rises by
-  // -shift; shrink is exp(shift), and `sum` is the sum before the rescaling.
+  // The two updates of `weighted`. Kernels that compute e and the sum of e for another purpose call these functions
+  // directly. added() returns `weighted` plus the term of one score. shrunk() converts `weighted` to a larger maximum:
+  // shift is the old maximum minus the new maximum, shrink is Exponential::of(shift), and `sum` is the sum of e
+  // relative to the old maximum.
   __device__ static float added(float weighted, float e, float x) { return fmaf(e, fmaxf(x, kLowest), weighted); }
   __device__ static float shrunk(float weighted, float sum, float shift, float shrink) {
     return shrink * fmaf(fmaxf(shift, kLowest), sum, weighted);
@@ -69,7 +70,8 @@ struct ScoreSums {
     sum += other.sum;
     weighted += other.weighted;
   }
-  // keys: number of keys that the row sees. If a score was NaN or +inf, the sum is NaN.
+  // Returns the statistics of a row that sees `keys` keys. If a score was NaN or +inf, the sums and both statistics are
+  // NaN.
   __device__ ScoreStatistics finish(int keys) const {
     if (keys <= 0) return {-INFINITY, 0};
     const float entropy = logf(sum) - Exponential::unit * weighted / sum;

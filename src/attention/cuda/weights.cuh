@@ -9,8 +9,11 @@
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
 //   softpick                 f = sign(s) p       center = sum weight g / (sum |p - exp(-lse)| + the share of eps)
+// The shares of the sink and of eps (kSoftpickEpsilon) are the fractions of the denominator that come from no key.
+//
 // The kernels divide p by norm = sum f (for softpick, by its denominator). The norm is one except for the rounding
-// error of lse. If one key has nearly all of the weight, g - center would amplify this error.
+// error of lse. Without the division, g - center would amplify this error in rows in which one key has nearly all of
+// the weight.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -63,8 +66,8 @@ __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row
   r.offset = 0;
   if (p.normalizer == Normalizer::elastic) {
     r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
-    // If a row sees one key, p is exactly 1, but the computed p may differ by rounding. An offset of -2 makes the
-    // weight exactly zero for tau offsets of -1 and below.
+    // If a row sees one key, p is exactly 1, but the computed p may differ by rounding. The weight max(p + offset, 0)
+    // is then zero for offsets of -1 and below. The offset -2 makes the computed weight exactly zero, too.
     if (count == 1 && r.offset <= -1) r.offset = -2;
   }
   if (p.normalizer == Normalizer::sigmoid) r.offset = isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias;
@@ -82,8 +85,8 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
   return s;
 }
 
-// Running maximum of a row's scores, and the sum of the terms of the scores relative to this maximum. start_sum returns
-// the state before the first key.
+// Running maximum of a row's scores, and the sum of their terms in the denominator of the weights (sum_term), relative
+// to this maximum. start_sum returns the state before the first key.
 struct RunningSum {
   float largest, sum;
 };
@@ -93,8 +96,8 @@ __device__ inline RunningSum start_sum(const Params& p, int head) {
   return {-INFINITY, 0};
 }
 
-// Computes exp(score - base) - exp(-base) for softpick. expm1 avoids the cancellation of the direct difference for
-// scores near zero, whose error would differ between bases.
+// Computes exp(score - base) - exp(-base) for softpick. For scores near zero, expm1 avoids the cancellation in the
+// direct difference, whose error would depend on the base.
 __device__ inline float softpick_excess(float score, float base) {
   const float unit = expf(-base);
   return fabsf(score) < 1 ? unit * expm1f(score) : expf(score - base) - unit;
@@ -108,11 +111,12 @@ __device__ inline float sum_term(const Params& p, float s, float base) {
 
 // Statistics of a row, from which compute_weight(s - largest, anchor, inverse) computes the weight of score s without
 // loss of precision for large scores.
-//   largest: maximum score of the row, which is subtracted first
+//   largest: maximum score of the row, which is subtracted from every score first
 //   anchor: the threshold relative to `largest` (sparsemax, entmax15), otherwise 0
-//   inverse: 1 / (sum of the terms relative to `largest`), or 1 with a threshold
-//   lse: the statistic that the forward stores
-//   low: low-order part of the threshold (sparsemax, entmax15); for softpick, the score 0 minus `largest`
+//   inverse: 1 / (sum of the terms of all scores relative to `largest`); with a threshold, 1
+//   lse: the statistic that the forward stores in Params::lse
+//   low: low-order part of the threshold, which is anchor + low (sparsemax, entmax15); for softpick, the score 0 minus
+//        `largest`; otherwise 0
 struct Statistic {
   float largest, anchor, inverse, lse, low;
 };
@@ -145,7 +149,7 @@ __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
 }
 
 struct Weight {
-  float weight, factor;  // factor: f in the comment at the top of this file
+  float weight, factor;  // factor: f, where the gradient of the score is ds = f (g - center)
   // The key's term in the sum of |f|; if the weight is nonzero, part * g is its term in the sum of f g.
   float part;
   bool alive;

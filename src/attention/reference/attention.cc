@@ -8,8 +8,9 @@
 
 namespace lazy::kernels::reference {
 
-// Computes one row of the output, its lse and its statistics. `count` is the key count for row_parameters; it is unused
-// if the row does not see any key.
+// Computes one row of the output, its lse and its statistics. `count` is the number of visible keys from which
+// elastic's offset and the sigmoid bias are computed (see row_parameters); it is unused if the row does not see any
+// key.
 static void forward_row(const Problem& p, const Forward<double>& a, const Sequence& s, int64_t head, int64_t row,
                         int64_t count) {
   const KeyRange keys = visible_keys(p, s, row);

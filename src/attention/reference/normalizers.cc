@@ -21,7 +21,7 @@ Weights nan_row(size_t size) {
   return {std::vector<double>(size, nan), nan, static_cast<int64_t>(size)};
 }
 
-// Softmax: weight_j = exp(s_j - lse);  ds_j = p_j (g_j - sum_k p_k g_k).
+// Softmax: weight_j = p_j = exp(s_j - lse). With g = d_weight: ds_j = p_j (g_j - sum_k p_k g_k).
 
 Weights softmax(const std::vector<double>& score, const RowParameters&) {
   const double largest = *std::max_element(score.begin(), score.end());
@@ -44,9 +44,10 @@ RowGradient softmax_backward(const std::vector<double>& score, const RowParamete
   return gradient;
 }
 
-// Elastic-Softmax (arXiv 2601.00919, eq. 5): weight_j = m_j (p_j + offset), p = softmax(s), m_j = [p_j + offset > 0].
-// With g = m d_weight:  ds_j = p_j (g_j - sum_k p_k g_k),  d_offset = sum_j g_j. With offset >= 0, every visible key is
-// counted as a key with nonzero weight, even if its probability underflows. A NaN is also counted.
+// Elastic-Softmax (arXiv 2601.00919, eq. 5): weight_j = m_j (p_j + offset), with p = softmax(s) and m_j = [p_j + offset
+// > 0]. With g = m d_weight: ds_j = p_j (g_j - sum_k p_k g_k), d_offset = sum_j g_j. If the offset is not negative,
+// every visible key is counted as a key with nonzero weight, even if its probability underflows to zero. A NaN is also
+// counted.
 
 bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
 
@@ -76,8 +77,8 @@ RowGradient elastic_backward(const std::vector<double>& score, const RowParamete
   return gradient;
 }
 
-// Sparsemax (Martins and Astudillo 2016): weight_j = max(s_j - theta, 0), with theta such that the weights sum to one;
-// ds_j = g_j - mean of g over the support, for j in the support.
+// Sparsemax (Martins and Astudillo 2016): weight_j = max(s_j - theta, 0), with theta such that the weights sum to one.
+// With g = d_weight: ds_j = g_j - (mean of g over the keys with nonzero weight) if weight_j is nonzero, otherwise 0.
 
 Weights sparsemax(const std::vector<double>& score, const RowParameters&) {
   if (has_nan(score)) return nan_row(score.size());
@@ -109,8 +110,8 @@ RowGradient sparsemax_backward(const std::vector<double>& score, const RowParame
   return gradient;
 }
 
-// Entmax with alpha = 1.5 (Peters, Niculae and Martins 2019): weight_j = max(s_j / 2 - theta, 0)^2 with theta such that
-// they sum to one; with r = sqrt(weight), ds_j = r_j (g_j - sum r g / sum r).
+// Entmax with alpha = 1.5 (Peters, Niculae and Martins 2019): weight_j = max(s_j / 2 - theta, 0)^2, with theta such
+// that the weights sum to one. With g = d_weight and r = sqrt(weight): ds_j = r_j (g_j - sum r g / sum r).
 
 Weights entmax15(const std::vector<double>& score, const RowParameters&) {
   if (has_nan(score)) return nan_row(score.size());
@@ -152,8 +153,8 @@ RowGradient entmax15_backward(const std::vector<double>& score, const RowParamet
   return gradient;
 }
 
-// Sigmoid attention (Ramapuram et al. 2024): weight_j = 1 / (1 + exp(-(s_j + beta)));
-// ds_j = weight_j (1 - weight_j) g_j.
+// Sigmoid attention (Ramapuram et al. 2024): weight_j = 1 / (1 + exp(-(s_j + beta))), with beta = sigmoid_bias. With g
+// = d_weight: ds_j = weight_j (1 - weight_j) g_j.
 
 Weights sigmoid(const std::vector<double>& score, const RowParameters& parameters) {
   Weights row;
@@ -172,8 +173,8 @@ RowGradient sigmoid_backward(const std::vector<double>& score, const RowParamete
   return gradient;
 }
 
-// Softmax with a learned sink (gpt-oss): one more score z that takes part in the sum and has no value vector.
-// With delta = sum_j p_j g_j:  ds_j = p_j (g_j - delta),  dz = -p_z delta.
+// Softmax with a learned sink (gpt-oss): one more score z that takes part in the sum and has no value vector. With g =
+// d_weight, p_z = the probability of the sink and delta = sum_j p_j g_j: ds_j = p_j (g_j - delta), dz = -p_z delta.
 
 Weights softmax_sink(const std::vector<double>& score, const RowParameters& parameters) {
   const double largest = std::max(parameters.sink, *std::max_element(score.begin(), score.end()));
@@ -197,12 +198,16 @@ RowGradient softmax_sink_backward(const std::vector<double>& score, const RowPar
   return gradient;
 }
 
-// Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)) with m =
-// max(largest score, 0). It is computed from exp(s - m) - exp(-m), which cannot overflow. In the publication, m is the
-// row's largest score. Rows in which no score is above zero would then overflow; their weights are zero for any m. The
-// denominator is at least exp(m) - 1, so the relative difference from the definition with an unscaled eps is at most
-// 1e-8. A score of -inf is treated as masked. lse = m + ln(denominator / exp(m)), so that weight_j = max(exp(s_j - lse)
-// - exp(-lse), 0). With p_j = exp(s_j - lse) and delta = sum_k weight_k g_k, and with eps exp(m) treated as a constant:
+// Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)), with m =
+// max(largest score, 0) and eps = kSoftpickEpsilon. It is computed from exp(s - m) - exp(-m), which cannot overflow.
+//
+// In the publication, m is the row's largest score. Rows in which no score is above zero would then overflow, and their
+// weights are zero for any m, so m is limited to values of at least 0 here. Because the denominator is at least exp(m)
+// - 1, eps exp(m) in place of eps changes a weight by a relative difference of at most 1e-8.
+//
+// A score of -inf is treated as masked. lse = m + ln(denominator / exp(m)), so that weight_j = max(exp(s_j - lse) -
+// exp(-lse), 0). With g = d_weight, p_j = exp(s_j - lse) and delta = sum_k weight_k g_k, and with eps exp(m) treated as
+// a constant:
 //   ds_j = p_j (g_j - delta) for s_j > 0,  p_j delta for s_j < 0,  0 for s_j = 0.
 // A key with s_j > 0 is counted as a key with nonzero weight, even if its weight underflows. A NaN is also counted.
 

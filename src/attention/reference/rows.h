@@ -17,7 +17,7 @@ inline double* at(const View& view, int64_t batch, int64_t token, int64_t head) 
   return static_cast<double*>(view.data) + batch * view.batch + token * view.token + head * view.head;
 }
 
-// Index of a row in lse and within each part of stats.
+// Index of a row in lse and in each of the arrays of shape (batch, heads, q_length) in stats and score_stats.
 inline int64_t row_index(const Problem& p, const Sequence& s, int64_t head, int64_t row) {
   return (s.batch * p.heads + head) * p.q_length + s.q_begin + row;
 }

@@ -36,8 +36,8 @@ int64_t count(std::string_view text, std::string_view what) {
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r") == std::string_view::npos; }
 
-// Reads one field of a JSON object while the object is parsed. A long text is moved instead of copied, and other fields
-// are not stored. If the field occurs several times, the last one is used, as in Python.
+// Callbacks of the JSON parser (SAX) that read one field of an object. A long text is moved instead of copied, and the
+// values of all other fields are discarded. If the field occurs several times, the last one is used, as in Python.
 class FieldReader final : public nlohmann::json_sax<Json> {
  public:
   explicit FieldReader(const std::string& field) : field_(field) {}
@@ -72,7 +72,8 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool end_array() override { return end(); }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 
-  // Does the same as the parser callbacks, for a value that has already been parsed.
+  // Reads the field from a JSON value that has already been parsed. The result is the same as after the parser
+  // callbacks.
   void take(Json& json) {
     line_type_ = json.type_name();
     if (!json.is_object()) return;
@@ -90,8 +91,8 @@ class FieldReader final : public nlohmann::json_sax<Json> {
   bool is_text() const {
     return std::string_view(line_type_) == "object" && field_type_ && std::string_view(field_type_) == "string";
   }
-  const char* line_type() const { return line_type_; }    // "object" if the line is valid
-  const char* field_type() const { return field_type_; }  // null: the field is missing
+  const char* line_type() const { return line_type_; }    // JSON type of the line; "object" if the line is valid
+  const char* field_type() const { return field_type_; }  // JSON type of the field; null if the field is missing
   const std::set<std::string>& other_names() const { return names_; }
   std::string& text() { return text_; }
 
@@ -108,7 +109,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
 
   const std::string& field_;
   int depth_ = 0;
-  bool here_ = false;  // whether the current key of the outer object is the field
+  bool here_ = false;  // whether the value being parsed belongs to `field_`
   const char *line_type_ = "null", *field_type_ = nullptr;
   std::set<std::string> names_;
   std::string text_;
@@ -123,7 +124,7 @@ std::optional<std::string> decode_literal(std::string_view literal) {
   ordered_pipeline<std::string_view, Json>(
       [&](std::string_view& part) {
         size_t size = std::min(kPart, literal.size());
-        // Extend the part until its end splits neither an escape nor a character.
+        // Extend the part until its end is neither inside an escape sequence nor inside a UTF-8 character.
         while (size < literal.size() &&
                ((static_cast<unsigned char>(literal[size]) & 0xC0) == 0x80 ||
                 literal.substr(size - kEscape, kEscape).find('\\') != std::string_view::npos)) {
@@ -184,7 +185,7 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   if (std::optional<std::string> text = long_text_of(line, field)) return std::move(*text);
   std::optional<FieldReader> parsed(field);
   bool valid = Json::sax_parse(line, &*parsed);
-  if (!valid) {  // accept the extensions of the JSON standard that Python's json module writes
+  if (!valid) {  // try the extensions of JSON that Python's json module writes (NaN)
     Json json = parse_python_json(line);
     valid = !json.is_discarded();
     parsed.emplace(field).take(json);
@@ -222,7 +223,8 @@ void split_lines(const RawBatch& batch, const DocumentOptions& options, Document
   }
 }
 
-// Splits at runs of at least `blank_lines` blank lines. The blank lines are removed.
+// Splits a text into documents at runs of at least `blank_lines` blank lines, and appends them to `documents`. The
+// blank lines at which the text is split are removed.
 void split_at_blank(const std::string& text, int64_t blank_lines, std::vector<std::string>& documents) {
   size_t begin = 0, end = 0, at = 0;  // bounds of the current document, without trailing blank lines
   int64_t blank = 0;
@@ -297,7 +299,8 @@ bool DocumentReader::open_next() {
   return true;
 }
 
-// Returns the number of bytes in the buffer that form complete documents. Each line is scanned only once.
+// Returns the number of bytes in the buffer that form complete documents. Positions in the buffer are stored between
+// calls, so that each line is scanned only once.
 size_t DocumentReader::whole_documents() {
   const Source& source = sources_[index_ - 1];
   if (is_lines(source)) {
@@ -325,7 +328,8 @@ bool DocumentReader::next(RawBatch& batch) {
     if (more && buffer_.size() < kBatch) continue;
     const size_t size = more ? whole_documents() : buffer_.size();
     if (more && size == 0) {
-      // For one long document, the buffer grows in a few large steps, because each step copies the buffer.
+      // If a single document is very long, the capacity of the buffer is increased in a few large steps, because each
+      // increase copies the buffer.
       const uint64_t rest = sources_[index_ - 1].bytes;
       if (buffer_.size() > kBatch && buffer_.capacity() < 2 * buffer_.size()) {
         buffer_.reserve(std::max<size_t>(2 * buffer_.size(), std::min<uint64_t>(rest + kBatch, 8 * buffer_.size())));
@@ -360,7 +364,7 @@ DocumentBatch extract_documents(RawBatch&& batch, const DocumentOptions& options
   DocumentBatch result;
   result.consumed = batch.consumed;
   result.skipped = batch.skipped;
-  if (batch.line == 1 && batch.text.starts_with("\xEF\xBB\xBF")) batch.text.erase(0, 3);  // byte order mark
+  if (batch.line == 1 && batch.text.starts_with("\xEF\xBB\xBF")) batch.text.erase(0, 3);  // remove the byte order mark
   if (!is_valid_utf8(batch.text)) {
     std::string valid = to_valid_utf8(batch.text);
     result.replaced = count(valid, kReplacement) - count(batch.text, kReplacement);

@@ -1,4 +1,5 @@
-// Converts sources to documents: splits streams, extracts the text field of JSON lines, converts POD and repairs UTF-8.
+// Converts text sources to documents: splits streams, extracts the text field of JSON lines, converts POD (Perl's
+// documentation format) to prose and repairs invalid UTF-8.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,7 +15,7 @@ struct DocumentOptions {
   std::string text_field = "text";  // field of JSON lines or column of Parquet files
   int64_t split_blank = 0;  // Plain text: number of blank lines that separate documents. 0: each file is one document.
   int64_t max_bytes = 0;    // longer documents are cut, at a blank line if possible; 0: never
-  bool pod_code = false;    // keep verbatim (indented) paragraphs of POD
+  bool pod_code = false;    // keep the indented (code) paragraphs of POD, Perl's documentation format
   bool strict = false;      // true: a line without a text is an error; false: such lines are skipped and counted
 };
 
@@ -50,8 +51,8 @@ class DocumentReader {
   size_t index_ = 0;  // index of the next source to read
   std::unique_ptr<ByteStream> stream_;
   std::string buffer_;
-  // Positions in the buffer: the end of the lines that were scanned, the end of the bytes that were searched for a line
-  // end, and the end of the last complete document.
+  // Positions in the buffer. scanned_: end of the lines that have been scanned for blank lines. searched_: end of the
+  // bytes that have been searched for a line end. boundary_: end of the last complete document.
   size_t scanned_ = 0, searched_ = 0, boundary_ = 0;
   int64_t blank_lines_ = 0;  // number of blank lines directly before `scanned_`
   int64_t line_ = 1;         // line number at the start of the buffer

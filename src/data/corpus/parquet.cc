@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPipeBytes = 1 << 20;
-constexpr int kStatusFd = 3;   // file descriptor number in the child process
+constexpr int kStatusFd = 3;   // file descriptor of the status file in the child process
 constexpr int kNoPyarrow = 3;  // exit code of read_parquet.py
 
 // Owns a file descriptor.
@@ -52,7 +52,8 @@ class ParquetStream final : public ByteStream {
     }
     pipe_.fd = ends[0];
     const Descriptor write_end(ends[1]);
-    // A larger pipe needs fewer context switches. The system may refuse the size.
+    // A larger pipe buffer reduces the number of context switches. An error is ignored, because the system may refuse
+    // the size.
     ::fcntl(pipe_.fd, F_SETPIPE_SZ, static_cast<int>(kPipeBytes));
     spawn(column, write_end.fd);
   }
@@ -103,7 +104,7 @@ class ParquetStream final : public ByteStream {
     }
   }
 
-  // Called when the child has closed the pipe. Throws unless the child succeeded.
+  // Waits for the child process, which has closed the pipe, and throws Error if it did not succeed.
   void finish() {
     int status = 0;
     ::waitpid(child_, &status, 0);

@@ -16,9 +16,11 @@
 
 namespace lazy {
 
-// `produce` fills its argument and returns false at the end of the input. `bytes` returns the size of an item. `work`
-// runs on `threads` threads, `consume` on the calling thread. After all threads have ended, the exception that occurred
-// first in input order is rethrown. `stop` is called several times per second and may throw to abort.
+// `produce` stores the next input item in its argument and returns false at the end of the input. `bytes` returns the
+// size of an item, which limits the memory of all items in the pipeline. `work` processes an item; it runs on `threads`
+// threads. `consume` receives the results on the calling thread. If functions throw, the exception of the first item in
+// input order is rethrown after all threads have ended. `stop` is called several times per second and may throw to
+// abort.
 template <typename In, typename Out>
 void ordered_pipeline(const std::function<bool(In&)>& produce, const std::function<uint64_t(const In&)>& bytes,
                       const std::function<Out(In&&)>& work, const std::function<void(Out&&)>& consume,

@@ -17,7 +17,8 @@ void append_utf8(std::string& out, uint32_t code) {
   if (!surrogate && code < 0x110000) out += utf8_encode(code);
 }
 
-// Decodes the name in E<name>: the names that perlpod lists, common Latin letters, and numbers.
+// Returns the character that the formatting code E<name> represents. Supports the names that perlpod lists, common
+// Latin letters, and numbers.
 std::string entity(const std::string& name) {
   static const std::unordered_map<std::string, uint32_t> kNames = {
       {"lt", '<'},       {"gt", '>'},       {"amp", '&'},    {"quot", '"'},     {"sol", '/'},      {"verbar", '|'},
@@ -32,7 +33,7 @@ std::string entity(const std::string& name) {
     append_utf8(out, found->second);
   } else if (!name.empty() && std::isdigit(static_cast<unsigned char>(name[0]))) {
     append_utf8(out,
-                // also hexadecimal (0x) and octal numbers, as in perlpod
+                // base 0 also accepts hexadecimal (0x) and octal numbers, as in perlpod
                 static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)));
   } else {
     out = name;

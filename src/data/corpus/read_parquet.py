@@ -49,14 +49,14 @@ def texts(batch, column, nested):
     array = batch.column(0)
     if nested:
         for part in column.split(".")[1:]:
-            array = pc.struct_field(array, part)  # the field is null if the struct is null
+            array = pc.struct_field(array, part)  # the member is null if the struct is null
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return array.cast(pa.large_binary()).to_pylist()  # the C++ reader checks the UTF-8
+    return array.cast(pa.large_binary()).to_pylist()  # returns bytes; the reader replaces and counts invalid characters
 
 
 def write_rows(file, out):
-    """Writes every row as a JSON object with all columns."""
+    """Writes every row as an object with all columns."""
     for batch in file.iter_batches(BATCH_ROWS):
         rows = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
         out.write("".join(rows).encode())
@@ -65,8 +65,8 @@ def write_rows(file, out):
 
 def main(path, column, status):
     out = sys.stdout.buffer
-    # pyarrow only accepts file names in UTF-8. In Python, a name that is not valid UTF-8 contains surrogate characters,
-    # which are not printable. Such a file is opened here and passed as a file object.
+    # pyarrow accepts only file names in UTF-8. Python represents other bytes of a name by surrogates, which are not
+    # printable. In this case the file is opened here.
     source = path if path.isprintable() else open(path, "rb")
     with pq.ParquetFile(source, buffer_size=1 << 20, page_checksum_verification=True) as file:
         if column == "*":

@@ -55,7 +55,7 @@ class PlainStream final : public ByteStream {
   const std::string& name() const { return name_; }
 
  private:
-  // Polls, so that a stop request is noticed while the input is idle.
+  // Waits for input with a timeout, so that a stop signal is noticed even if no input arrives.
   void wait_for_input() {
     pollfd input{fd_, POLLIN, 0};
     while (::poll(&input, 1, 200) == 0) {
@@ -67,7 +67,7 @@ class PlainStream final : public ByteStream {
   uint64_t consumed_ = 0;
 };
 
-// Base class of the decompressors. The compressed input is refilled on demand.
+// Base class of the decompressors. refill() reads more compressed input when all of the previous input has been used.
 class CompressedStream : public ByteStream {
  public:
   CompressedStream(std::unique_ptr<PlainStream> file, std::string begin)
@@ -107,7 +107,7 @@ class GzipStream final : public CompressedStream {
         if (inside_) cut_short("gzip");
         return false;
       }
-      if (!inside_) {  // A file may contain several archives, followed by zero padding.
+      if (!inside_) {  // A file may contain several gzip members, followed by zero padding.
         if (input_[at_] == '\0') {
           if (!rest_is_zero()) damaged("gzip", "other bytes follow after the end of the archive");
           return false;
@@ -169,7 +169,7 @@ class ZstdStream final : public CompressedStream {
       at_ = in.pos;
       out.resize(before + to.pos);
       inside_ = status != 0;
-      full_ = inside_ && to.pos == kReadBytes;  // more output may be available even without further input
+      full_ = inside_ && to.pos == kReadBytes;  // the decompressor may have more output for the same input
     }
     return true;
   }
@@ -197,7 +197,8 @@ class BegunStream final : public ByteStream {
   std::string begin_;
 };
 
-// Text that is not converted. NUL bytes cause an Error, because they occur in binary files only.
+// A text stream that needs no conversion of its encoding. Throws Error for NUL bytes, because only binary files contain
+// them.
 class PlainText final : public ByteStream {
  public:
   PlainText(std::unique_ptr<ByteStream> stream, std::string begin, std::string name)
@@ -271,12 +272,13 @@ class WideStream final : public ByteStream {
 };
 
 bool is_zstd(std::string_view begin) {
-  // Matches a zstd frame or a skippable frame (RFC 8878 3.1.2).
+  // Both a zstd frame and a skippable frame (RFC 8878 3.1.2) are accepted.
   return begin.starts_with("\x28\xB5\x2F\xFD") ||
          (begin.size() >= 4 && (begin[0] & 0xF0) == 0x50 && begin.substr(1, 3) == "\x2A\x4D\x18");
 }
 
-// Returns the name of an unsupported format and the command that converts it.
+// Recognizes unsupported archive formats by the first bytes of the file. Returns the name of the format and the command
+// that unpacks it.
 std::optional<std::pair<const char*, const char*>> unsupported_format(std::string_view begin) {
   using namespace std::literals;
   if (begin.starts_with("\xFD"
@@ -383,8 +385,8 @@ std::optional<TextFormat> format_of(const fs::path& name) {
   return std::nullopt;
 }
 
-// Returns the format of a named file with an unknown extension. A .json file is read as JSON lines if it starts with an
-// object.
+// Returns the format of a file that the user has named, for any extension. `other` is the format for unknown
+// extensions. If `other` is not set, a .json file is read as JSON lines if it starts with an object.
 TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other, bool code) {
   if (const auto format = format_of(path)) return *format;
   if (other) return *other;
@@ -446,7 +448,7 @@ class FolderSearch {
 
 TextFacts text_facts(const std::vector<Source>& sources) {
   constexpr int64_t kCompression = 4;          // assumed number of text bytes per compressed byte
-  constexpr int64_t kManyDocuments = 1 << 20;  // assumed for formats with many documents per file
+  constexpr int64_t kManyDocuments = 1 << 20;  // assumed number of documents in a JSON lines or Parquet file
   TextFacts facts;
   for (const Source& source : sources) {
     bool compressed = false;

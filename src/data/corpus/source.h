@@ -20,20 +20,20 @@ struct Source {
 };
 
 // Expands files and folders (recursively, in byte order of their paths) to sources. Files in folders are used if they
-// have a known extension in any case: .txt .text .md .rst, .jsonl .ndjson .jsonlines, .pod, these with .gz or .zst,
-// .parquet and, with `code`, the extensions of source code. Hidden files and README, LICENSE, NOTICE and CITATION are
-// skipped, links are followed, and the number of skipped files is logged by extension. `other` is the format of
-// standard input and of named files with another extension. If `other` is nullopt, standard input is read as text and
-// such files are an error, except for .json files with an object on each line. Throws Error if a name does not exist or
-// a folder contains no matching file.
+// have a known extension in any case: .txt .text .md .rst, .jsonl .ndjson .jsonlines and .pod, each also with .gz or
+// .zst appended; .parquet; and, if `code` is set, the extensions of source code. Hidden files and README, LICENSE,
+// NOTICE and CITATION are skipped, links are followed, and the number of skipped files is logged by extension. `other`
+// is the format of standard input and of named files with another extension. If `other` is nullopt, standard input is
+// read as text and such files are an error, except for .json files with an object on each line. Throws Error if a name
+// does not exist or a folder contains no matching file.
 std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::optional<TextFormat> other,
                                  bool code = false);
 
-// Properties of text files that are known before the files are read.
+// Properties of text files that can be determined or estimated without reading the files.
 struct TextFacts {
-  int64_t bytes = 0, code_bytes = 0;     // of text; estimated for compressed files and for Parquet
-  bool exact = true;                     // whether `bytes` is the size of the files
-  int64_t documents = 0;                 // a file of JSON lines or Parquet counts as many documents
+  int64_t bytes = 0, code_bytes = 0;     // bytes of text; estimated for compressed files and Parquet
+  bool exact = true;                     // false if `bytes` is estimated or unknown
+  int64_t documents = 0;                 // estimate: a JSON lines or Parquet file counts as 2^20 documents
   std::map<std::string, int64_t> files;  // number of files by extension
 };
 TextFacts text_facts(const std::vector<Source>& sources);
@@ -58,10 +58,10 @@ std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
 // the position in the (decompressed) text for bytes that are not UTF-8, like open() in Python.
 std::string read_text(const std::filesystem::path& path);
 
-// Reads the rows of `column` (a dotted path selects a struct member) as JSON lines with this single field. Rows without
-// a value are skipped and counted. kAllColumns returns complete rows. A Python process (core/python_child.h)
-// with pyarrow reads the file and holds a part of a row group in memory. Throws Error if Python, pyarrow or the column
-// is missing or if the file is damaged.
+// Opens a Parquet file as a stream of JSON lines. Each line is an object whose only field is `column` (a dotted path
+// selects a struct member). Rows without a value are skipped and counted. If `column` is kAllColumns, each line
+// contains all columns of a row. A Python process (core/python_child.h) with pyarrow reads the file and holds a part of
+// a row group in memory. Throws Error if Python, pyarrow or the column is missing or if the file is damaged.
 inline constexpr const char* kAllColumns = "*";
 std::unique_ptr<ByteStream> open_parquet(const std::filesystem::path& path, const std::string& column);
 

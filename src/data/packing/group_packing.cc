@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kVerifyAlways = 2ull << 30;  // larger splits are only verified by `lazy data inspect --verify`
+constexpr uint64_t kVerifyAlways = 2ull << 30;  // larger splits are verified only by `lazy data inspect --verify`
 constexpr uint64_t kDocumentStream = 0xD0C5;
 
 class GroupPacking final : public PackedCorpus {
@@ -52,7 +52,8 @@ class GroupPacking final : public PackedCorpus {
   }
 
  private:
-  // The sequence order of one epoch. Two epochs are cached, because a prefetching reader crosses epoch boundaries.
+  // The order of the sequences in one epoch. The orders of two epochs are cached, because a reader that prefetches may
+  // request sequences of two adjacent epochs alternately.
   struct Epoch {
     int64_t number = -1;
     std::vector<uint32_t> order;
@@ -96,7 +97,8 @@ class GroupPacking final : public PackedCorpus {
     return slot;
   }
 
-  // Reads sequence `number` in construction order, group by group.
+  // Reads the sequence with index `number`. The indices follow the order in which the groups were cut, before the
+  // sequences are shuffled.
   void read_in_order(int64_t number, int64_t* out) const {
     if (options_.bos_per_sequence) *out++ = bos();
     const auto next = std::upper_bound(group_sequences_.begin(), group_sequences_.end(), number);

@@ -1,4 +1,5 @@
-// Orders that need no arrays: the schedule that mixes corpora by weight, and keyed permutations.
+// Orders that are computed without arrays of indices: the schedule that mixes corpora by weight, and keyed
+// permutations.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -14,23 +15,23 @@ namespace lazy {
 // of the tree.
 class MixSchedule {
  public:
-  // `weights` must be above zero and may use any unit. The phases are derived from `seed`; without `shuffle` they are
-  // 0.
+  // `weights` must be above zero and may use any unit. The phases are derived from `seed`; if `shuffle` is false, they
+  // are 0.
   MixSchedule(const std::vector<double>& weights, uint64_t seed, bool shuffle);
   struct SequenceIndex {
     int64_t corpus = 0;
     int64_t index = 0;  // number of earlier sequences from the same corpus
   };
   SequenceIndex at(int64_t position) const;
-  // number of sequences of each corpus among the first `positions`
+  // Returns how many of the first `positions` sequences come from each corpus.
   std::vector<int64_t> counts(int64_t positions) const;
   const std::vector<double>& shares() const { return shares_; }  // normalized weights with sum 1
   int64_t depth() const { return depth_; }
 
  private:
   struct Node {
-    uint64_t fraction = 0, phase = 0;  // in units of 2^-64
-    int64_t left = 0, right = 0;       // index of a node, or -1 - corpus
+    uint64_t fraction = 0, phase = 0;  // numbers in [0, 1), in units of 2^-64
+    int64_t left = 0, right = 0;       // child: index of a node, or -1 - index of a corpus (leaf)
     uint64_t left_of(uint64_t n) const {
       return static_cast<uint64_t>((static_cast<unsigned __int128>(n) * fraction + phase) >> 64);
     }

@@ -17,20 +17,20 @@ class PackedCorpus {
                                             const SequenceOptions& options);
   virtual ~PackedCorpus() = default;
   virtual int64_t size() const = 0;  // number of sequences in an epoch
-  // Reads sequence `index` of the endless stream. Thread-safe.
+  // Writes the ids of sequence `index` of the endless stream to `out`. Thread-safe.
   virtual void read(int64_t index, int64_t* out) const = 0;
-  int64_t tokens() const { return tokens_; }  // including BOS
+  int64_t tokens() const { return tokens_; }  // number of tokens in the split, including BOS or EOS separators
   int64_t source_bytes() const { return source_bytes_; }
-  const ShardHeader& header() const { return header_; }  // header of the first shard; contains the tokenizer
+  const ShardHeader& header() const { return header_; }  // header of the first shard
   const std::filesystem::path& path() const { return path_; }
 
  protected:
-  // Sums the shard headers and checks that the options are valid for them.
+  // Adds the token and document counts of the shard headers and checks that the options are valid for these shards.
   PackedCorpus(const std::filesystem::path& corpus, const std::string& split, const SequenceOptions& options,
                const std::vector<Shard>& shards);
   // Throws Error if an epoch has no sequence.
   void check_size(const std::string& split) const;
-  // number of tokens of a sequence that come from documents
+  // Returns the number of tokens of a sequence, without the BOS at its start.
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }
   int64_t bos() const { return header_.bos_id; }
   // Whether a separator (BOS or EOS) precedes each document. The next function returns the id of the separator.
@@ -48,7 +48,7 @@ std::unique_ptr<PackedCorpus> pack_groups(const std::filesystem::path&, const st
 std::unique_ptr<PackedCorpus> pack_windows(const std::filesystem::path&, const std::string& split,
                                            const SequenceOptions&);
 
-// Derives independent random streams from one seed.
+// Returns the seed of random stream number `stream`. Different streams that are derived from one seed are independent.
 inline uint64_t derive_seed(uint64_t seed, uint64_t stream) { return Random(seed ^ Random(stream).next()).next(); }
 
 }  // namespace lazy

@@ -1,6 +1,6 @@
-// Packing::windows: the concatenated documents of every shard are cut into windows of one sequence, and an epoch visits
-// all windows in the order of a keyed permutation. Memory: 8 bytes per shard in addition to the memory maps. Only the
-// requested windows are read from disk.
+// Packing::windows: the documents of every shard are concatenated and cut into windows, each of which becomes one
+// sequence. An epoch reads all windows in the order of a keyed permutation. Memory: 8 bytes per shard in addition to
+// the memory maps. Only the requested windows are read from disk.
 #include <algorithm>
 
 #include "core/error.h"
@@ -49,8 +49,8 @@ class WindowPacking final : public PackedCorpus {
   // checks the entries that are used.
   void read_window(const Shard& shard, int64_t begin, int64_t* out) const {
     if (!separates()) return shard.read_checked(begin, payload(), out);
-    // Document d and its separator start at start(d) + d. Binary search for the last document that starts at or before
-    // `begin`.
+    // In the concatenation, the separator of document d is at position start(d) + d, because d separators precede it.
+    // Binary search for the last document whose separator is at or before `begin`.
     int64_t low = 0, high = shard.documents();
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;

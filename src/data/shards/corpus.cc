@@ -28,7 +28,7 @@ T field(const fs::path& path, const OrderedJson& json, const std::string& key, c
   const auto wrong = [&] {
     fail("corpus", "{}: {}: expected {}, found {}", path.string(), key, expected, json_summary(*found));
   };
-  if constexpr (std::is_integral_v<T>) {  // nlohmann::json would truncate 1.5 and 1e300
+  if constexpr (std::is_integral_v<T>) {  // reject 1.5 and 1e300, which nlohmann::json would truncate
     const bool fits = found->is_number_unsigned()
                           ? std::in_range<T>(found->get<uint64_t>())
                           : found->is_number_integer() && std::in_range<T>(found->get<int64_t>());

@@ -35,8 +35,8 @@ void write_corpus_info(const std::filesystem::path& folder, const CorpusInfo& in
 // Errors contain the file and the field.
 CorpusInfo read_corpus_info(const std::filesystem::path& folder);
 
-// Opens the shards of one split and compares them with corpus.json. `corpus` is a folder, or a single shard file, for
-// which `split` is ignored.
+// Opens the shards of one split and checks that they match corpus.json. `corpus` is a folder, or a single shard file,
+// for which `split` is ignored.
 std::vector<Shard> open_shards(const std::filesystem::path& corpus, const std::string& split,
                                ShardCheck check = ShardCheck::index);
 

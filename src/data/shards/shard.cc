@@ -30,12 +30,12 @@ ShardWriter::ShardWriter(const std::filesystem::path& path, const ShardTokenizer
   header_.bos_id = tokenizer.bos_id;
   header_.eos_id = tokenizer.eos_id;
   header_.tokens_offset = sizeof header_;
-  const ShardHeader empty{};  // The header stays zero until close(), so that an unfinished file has no magic number.
+  const ShardHeader empty{};  // until close(), the header is zero, so that an unfinished file is not valid
   file_.write(&empty, sizeof empty);
 }
 
 void ShardWriter::append(std::span<const int32_t> ids) {
-  constexpr size_t kBlock = 1 << 18;  // in tokens; small enough that the narrowed copy stays in the CPU cache
+  constexpr size_t kBlock = 1 << 18;  // in tokens; the copy with narrower integers stays in the CPU cache
   while (!ids.empty()) {
     const auto block = ids.first(std::min(ids.size(), kBlock));
     ids = ids.subspan(block.size());
@@ -132,7 +132,7 @@ void Shard::check() const {
   };
   expect("header_bytes", sizeof h, h.header_bytes);
   if (h.vocab_size <= 0) fail("shard", "{}: vocab_size: expected a positive number, found {}", name, h.vocab_size);
-  // The ids become tokens of sequences, so they must be valid rows of an embedding.
+  // BOS and EOS are inserted into sequences, so their ids must be valid row indices of an embedding matrix.
   for (const auto& [field, id] : {std::pair{"bos_id", h.bos_id}, std::pair{"eos_id", h.eos_id}}) {
     if (id < -1 || id >= h.vocab_size) {
       fail("shard", "{}: {}: expected -1 (none) to {}, found {}", name, field, h.vocab_size - 1, id);

@@ -29,20 +29,20 @@ inline constexpr uint32_t kShardVersion = 1;
 struct ShardHeader {
   char magic[8];
   uint32_t version;
-  uint32_t header_bytes;  // 128
-  uint32_t token_bytes;   // 2 when the vocabulary has at most 65536 entries, else 4
-  uint32_t reserved;      // 0
+  uint32_t header_bytes;  // always 128
+  uint32_t token_bytes;   // bytes per token: 2 if vocab_size <= 65536, else 4
+  uint32_t reserved;      // always 0
   uint64_t tokens;
   uint64_t documents;
   uint64_t source_bytes;           // number of bytes of UTF-8 text that the tokens encode
   uint64_t tokenizer_fingerprint;  // Tokenizer::fingerprint()
   int64_t vocab_size;
-  int32_t bos_id, eos_id;  // -1: none
-  uint64_t tokens_offset;  // 128
+  int32_t bos_id, eos_id;  // -1: the tokenizer has no such token
+  uint64_t tokens_offset;  // always 128
   uint64_t index_offset;
   uint64_t tokens_checksum;  // BlockChecksum of the token bytes, without padding
   uint64_t index_checksum;   // BlockChecksum of the document starts
-  uint64_t reserved2[2];     // 0
+  uint64_t reserved2[2];     // always 0
   uint64_t header_checksum;  // checksum() of all preceding bytes
 };
 static_assert(sizeof(ShardHeader) == 128 && offsetof(ShardHeader, header_checksum) == 120);
@@ -51,7 +51,8 @@ inline uint64_t header_checksum(const ShardHeader& header) {
   return checksum(&header, offsetof(ShardHeader, header_checksum));
 }
 
-// Incremental checksum for writers of a stream: the result is checksum() over the checksums of the 1 MiB blocks.
+// Computes the checksum of data that is written in parts. The data is divided into blocks of 1 MiB, and the result is
+// checksum() of the concatenated checksums of the blocks.
 class BlockChecksum {
  public:
   void add(const void* data, size_t size) {
@@ -85,7 +86,7 @@ class BlockChecksum {
   std::string block_, blocks_;
 };
 
-// The tokenizer of a corpus as recorded in every shard.
+// The properties of a corpus's tokenizer that the header of every shard contains.
 struct ShardTokenizer {
   uint64_t fingerprint = 0;
   int64_t vocab_size = 0;
@@ -130,10 +131,11 @@ class Shard {
   int64_t tokens() const { return static_cast<int64_t>(header_.tokens); }
   // Returns the index of the first token of document `d`; start(documents()) equals tokens().
   int64_t start(int64_t d) const { return static_cast<int64_t>(starts_[d]); }
-  // Copies tokens [begin, begin + count) as ids.
+  // Writes the ids of the tokens [begin, begin + count) to `out`.
   void read(int64_t begin, int64_t count, int64_t* out) const;
 
-  // For shards opened with ShardCheck::header. These functions read only the pages that they need.
+  // For shards opened with ShardCheck::header. The functions check the entries that they use, and read only these parts
+  // of the file.
   struct Range {
     int64_t begin, end;
   };

@@ -10,13 +10,14 @@ namespace lazy {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool lstrip = false, rstrip = false;  // lstrip, rstrip: the match includes white space before or after the token
+  bool lstrip = false, rstrip = false;  // lstrip: the match includes white space before the token; rstrip: after it
   bool special = false;
   bool normalized = false;   // the token is matched in the normalized text
   bool single_word = false;  // the token is only matched if it is not adjacent to word characters
 };
 
-// Finds the leftmost added token. If several start at the same position, the longest one is used.
+// Finds added tokens in a text from left to right. If several tokens match at the same position, the longest one is
+// used.
 class AddedTokenMatcher {
  public:
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
@@ -37,8 +38,8 @@ class AddedTokenMatcher {
 
  private:
   const AddedToken* find(std::string_view text, size_t from, size_t* begin, size_t* end) const;
-  std::vector<AddedToken> tokens_;  // sorted by content
-  // tokens whose content starts with byte b have indices [by_byte_[b], by_byte_[b + 1])
+  std::vector<AddedToken> tokens_;  // sorted by first byte, then from longest to shortest
+  // The tokens in tokens_ whose content starts with byte b have the indices [by_byte_[b], by_byte_[b + 1]).
   std::vector<uint32_t> by_byte_;
 };
 

@@ -82,7 +82,8 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
-  // Returns a matcher for the added tokens that are searched in the normalized text or, otherwise, in the raw text.
+  // Returns a matcher for those added tokens that are matched in the normalized text (if `normalized` is true) or in
+  // the unmodified text (if it is false).
   AddedTokenMatcher matcher(const std::vector<AddedToken>& all, bool normalized) const {
     std::vector<AddedToken> tokens;
     for (const AddedToken& token : all) {

@@ -13,20 +13,20 @@
 
 namespace lazy {
 
-// The content of the files of a tokenizer.
+// The vocabulary, merges and settings that the files of a byte-level BPE tokenizer define.
 struct BpeDefinition {
   struct Merge {
     int32_t left, right, merged;
   };
-  std::vector<std::string> tokens;  // bytes of each id; empty for an unused id
-  // Whether a token (index: id) consists of characters that represent bytes. All other tokens, such as raw text in the
-  // vocabulary, are never the result of encoding.
+  std::vector<std::string> tokens;  // the bytes that each id represents; empty for an unused id
+  // reachable[id] is true if the token is spelled with characters that represent bytes. encode() never produces other
+  // tokens, such as raw text in the vocabulary.
   std::vector<bool> reachable;
   std::vector<Merge> merges;  // in order of rank, without duplicate pairs
   TokenTable table;
   PreTokenizer pre_tokenizer;
   bool nfc = false;
-  bool ignore_merges = false;                // a word that is a token itself is not built by merging
+  bool ignore_merges = false;                // a word that is itself a token becomes this token without merging
   std::map<std::string, std::string> files;  // maps file names to contents, as save() writes them
 };
 

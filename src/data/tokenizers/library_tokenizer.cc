@@ -23,8 +23,8 @@ constexpr size_t kBatchBytes = 4 << 20;  // bytes of text per request
 constexpr size_t kContext = 8;           // number of preceding ids that a decoder may depend on
 constexpr std::string_view kSpaceInPieces = "\xE2\x96\x81";
 
-// How single tokens are converted to text. `any`: the Python package decodes them, because the decoder depends on
-// adjacent tokens.
+// How a single token is converted to text. byte_level and byte_fallback tokens are decoded here. `any`: the Python
+// package decodes, because the text of a token may depend on adjacent tokens.
 enum class Decoding { byte_level, byte_fallback, any };
 
 Decoding decoding_of(const nlohmann::json& tokenizer) {
@@ -59,7 +59,7 @@ class LibraryTokenizer final : public Tokenizer {
         byte_fallback_(definition.contains("decoder") &&
                        definition["decoder"].dump().find("\"ByteFallback\"") != std::string::npos) {
     table_ = std::move(table);
-    nlohmann::json function = definition;  // contains only the parts of the definition that determine the ids
+    nlohmann::json function = definition;  // for the fingerprint: only the parts that determine the ids
     for (const char* key : {"version", "truncation", "padding", "post_processor", "decoder"}) function.erase(key);
     fingerprint_ = checksum("tokenizers " + function.dump());
     OrderedJson ids = OrderedJson::object();
@@ -127,7 +127,7 @@ class LibraryTokenizer final : public Tokenizer {
 
   std::string next_piece(std::span<const int32_t> previous, int32_t id) const override {
     check_token_id(id, vocab_size());
-    // Byte tokens are returned as bytes, because the text of an incomplete character would be U+FFFD.
+    // For a byte token, returns the byte itself. The decoder would return U+FFFD while a character is incomplete.
     if (decoding_ != Decoding::any || is_byte(pieces_[id])) return piece(id);
     previous = previous.last(std::min(previous.size(), kContext));
     std::vector<int32_t> before(previous.begin(), previous.end()), after = before;

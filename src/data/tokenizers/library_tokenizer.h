@@ -1,5 +1,5 @@
-// Runs tokenizer.json files that the native tokenizers do not support exactly with Hugging Face's `tokenizers` in a
-// Python process.
+// A tokenizer that runs Hugging Face's `tokenizers` in a Python process. It is used for tokenizer.json files that the
+// native tokenizers do not support exactly.
 #pragma once
 #include <memory>
 #include <string>

@@ -104,9 +104,9 @@ std::unique_ptr<Tokenizer> from_json(const TokenizerJson& file) {
   }
 }
 
-// Combines tokenizer.model with the other files of its folder, which may contain other names for BOS and EOS and tokens
-// that were added after the pieces. As in SentencePiece, names of control pieces in a text are encoded as ordinary
-// characters. Added tokens are recognized.
+// Combines tokenizer.model with the other files of its folder, which may define other BOS and EOS tokens and may add
+// tokens to the vocabulary of tokenizer.model. As in SentencePiece, names of control pieces in a text are encoded as
+// ordinary characters. Added tokens are recognized.
 class SentencePieceFolder final : public Tokenizer {
  public:
   SentencePieceFolder(std::unique_ptr<SentencePieceModel> model, const SpecialTokens& special)
@@ -150,7 +150,8 @@ class SentencePieceFolder final : public Tokenizer {
     for (size_t at = 0; at < ids.size();) {
       size_t end = at;
       while (end < ids.size() && !texts_.contains(ids[end])) ++end;
-      // Ids between the pieces and the added tokens are skipped, because they have no text.
+      // Ids that belong neither to a piece of tokenizer.model nor to an added token are skipped, because they have no
+      // text.
       std::vector<int32_t> pieces;
       for (const int32_t id : ids.subspan(at, end - at)) {
         check_token_id(id, size_);
@@ -203,8 +204,8 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
     warn_once(folder, fmt::format("{} is used because {} in the same folder cannot be read", json_name, model_name));
     return json;
   }
-  // save() has written both files for the same tokenizer. tokenizer.model is used, because it is also lossless for the
-  // character U+2581.
+  // save() has written both files for the same tokenizer. tokenizer.model is used, because only tokenizer.model
+  // preserves the character U+2581 in a text.
   if (const std::string own = model->tokenizer_json(); !own.empty() && own == read_file(json_name)) return model;
   std::unique_ptr<Tokenizer> json;
   std::vector<std::string> texts;

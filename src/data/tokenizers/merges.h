@@ -22,10 +22,10 @@ class MergeTable {
     uint32_t rank;
     int32_t merged;
   };
-  explicit MergeTable(size_t rules);  // maximum number of rules that will be added
+  explicit MergeTable(size_t rules);  // `rules`: maximum number of rules that will be added
   // Later rules for the same pair are ignored. Rules with equal rank apply from left to right.
   void add(int32_t left, int32_t right, int32_t merged, uint32_t rank);
-  // Returns null if the pair has no rule.
+  // Returns the rule for a pair of symbols, or null if there is none.
   const Rule* find(int32_t left, int32_t right) const {
     const uint64_t pair = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
     for (size_t slot = place(pair);; slot = (slot + 1) & mask_) {
@@ -40,12 +40,12 @@ class MergeTable {
   size_t place(uint64_t pair) const { return (pair * 0x9E3779B97F4A7C15ull) >> shift_; }
   void merge_short(std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
-  std::vector<Rule> rules_;  // open addressing
+  std::vector<Rule> rules_;  // hash table with open addressing
   size_t mask_ = 0;
   int shift_ = 0;
 };
 
-// Identifies a tokenizer in the thread-local caches.
+// A unique number for each tokenizer. The thread-local caches use it to detect entries of a different tokenizer.
 class CacheOwner {
  public:
   CacheOwner() : number_(next()) {}
@@ -62,7 +62,7 @@ class CacheOwner {
 // A direct-mapped cache of the ids of recent words. Each thread has a separate cache.
 class WordCache {
  public:
-  // Appends the ids of the word. On a cache miss `make` appends them.
+  // Appends the ids of the word to `ids`. If the cache does not contain the word, calls `make`, which must append them.
   template <typename Make>
   void encode(const CacheOwner& owner, std::string_view word, std::vector<int32_t>& ids, Make&& make) {
     if (word.size() > kWord) return make();

@@ -36,10 +36,10 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   PCRE2_SIZE offset = 0;
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> compile(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
-  // "." matches all characters except \n, independent of the default of the library
+  // Only \n counts as a line end, which "." does not match. The default depends on how PCRE2 was built.
   pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
-                              // \C could split a UTF-8 character.
+                              // \C is forbidden, because it could match a part of a UTF-8 character.
                               PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, compile.get());
   if (!impl_->code) {
     PCRE2_UCHAR message[256];
@@ -50,7 +50,7 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   // If the system forbids just-in-time compilation, the slower interpreter is used.
   impl_->jit = pcre2_jit_compile(impl_->code, PCRE2_JIT_COMPLETE) == 0;
   impl_->context = pcre2_match_context_create(nullptr);
-  pcre2_set_match_limit(impl_->context, UINT32_MAX);  // no limit, because long runs of spaces are valid
+  pcre2_set_match_limit(impl_->context, UINT32_MAX);  // no limit: a long run of spaces is valid and needs many steps
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
   // For a short text only patterns with exponential backtracking, such as (a+)+$, reach this limit.
   impl_->short_context = pcre2_match_context_copy(impl_->context);

@@ -42,7 +42,8 @@ class Regex {
 inline constexpr const char* kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-// Steps that are applied in order, each to the pieces of the previous step (Hugging Face's "Sequence").
+// A list of splitting steps, like Hugging Face's "Sequence". The first step splits the text into pieces; each further
+// step splits the pieces that the previous step has produced.
 class PreTokenizer {
  public:
   // Splits at matches of the pattern, which uses Oniguruma's syntax. Matches become pieces. The text between matches
@@ -75,7 +76,7 @@ class PreTokenizer {
 
  private:
   struct SplitStep {
-    std::unique_ptr<Regex> regex;  // null: prepend a space
+    std::unique_ptr<Regex> regex;  // null: the step prepends a space instead of splitting
     bool only_matches;
   };
   template <typename Emit>

@@ -16,12 +16,12 @@ namespace {
 constexpr std::string_view kWhiteSpace =
     R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 
-// Scripts are excluded because \p{Han} of PCRE2 includes Script_Extensions. Cn is excluded because it depends on the
-// Unicode version.
+// General categories that are accepted in \p{...}. Scripts are not accepted, because PCRE2 interprets \p{Han} as
+// Script_Extensions, unlike Oniguruma. Cn (unassigned) is not accepted, because it depends on the Unicode version.
 constexpr std::string_view kCategories[] = {"L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",
                                             "Nd", "Nl", "No", "P",  "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po",
                                             "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Zl", "Zp"};
-constexpr int kMaxRepeat = 1000;  // PCRE2 allows 65,535 repetitions, but expands them
+constexpr int kMaxRepeat = 1000;  // maximum n in {n}; PCRE2 allows 65,535 but compiles the repeated part n times
 
 struct Unsupported {};
 
@@ -69,14 +69,15 @@ class Translator {
     return empty;
   }
 
-  // Parses an atom with its quantifier.
+  // Parses an atom (the smallest expression that can be repeated) and the quantifier after it, if any.
   bool repeated() {
     bool lookaround = false;
     const bool empty = atom(lookaround);
     const char c = peek();
     if (c != '*' && c != '+' && c != '?' && c != '{') return empty;
     last_letter_ = '\0';
-    // The two engines end a loop of empty matches at different places, and Oniguruma rejects some of these loops.
+    // If the repeated expression can match the empty text, the two engines end the loop at different positions, and
+    // Oniguruma rejects some of these loops.
     if (lookaround || empty) throw Unsupported();
     const bool interval = c == '{';
     if (interval) {
@@ -93,7 +94,7 @@ class Translator {
       out_ += !range      ? fmt::format("{{{}}}", least)
               : unbounded ? fmt::format("{{{},}}", least)
                           : fmt::format("{{{},{}}}", least, most);
-      if (!range && peek() == '?') throw Unsupported();  // the interval is optional in Ruby's syntax
+      if (!range && peek() == '?') throw Unsupported();  // x{n}? is a lazy x{n} in PCRE2, but an optional one in Ruby
       suffix(interval);
       return least == 0;
     }
@@ -102,7 +103,7 @@ class Translator {
     return c != '+';
   }
 
-  // Parses the lazy or possessive mark of a quantifier.
+  // Parses the character after a quantifier that makes it lazy (?) or possessive (+).
   void suffix(bool interval) {
     if (take("?")) {
       out_ += '?';
@@ -205,14 +206,14 @@ class Translator {
     character(c);
   }
 
-  // Appends the character that starts with c and escapes it if needed.
+  // Appends the UTF-8 character whose first byte is c, with a backslash if it is ASCII punctuation.
   void character(char c) {
     if (static_cast<unsigned char>(c) < 0x80 && std::ispunct(static_cast<unsigned char>(c))) out_ += '\\';
     out_ += c;
     while ((static_cast<unsigned char>(peek()) & 0xC0) == 0x80) out_ += take();
   }
 
-  // Parses a Unicode scalar value of a hexadecimal escape.
+  // Parses the digits of a hexadecimal escape, which must be a Unicode scalar value.
   void code_point(std::string_view digits) {
     uint32_t code = 0;
     if (digits.empty() || digits.size() > 6) throw Unsupported();
@@ -278,7 +279,8 @@ class Translator {
     }
   }
 
-  // Parses the members of a character class up to its closing bracket. A nested class adds its members.
+  // Parses the members of a character class up to its closing bracket. The members of a nested class are added to the
+  // outer class.
   void members() {
     if (++depth_ > 50) throw Unsupported();
     bool first = true;

@@ -115,8 +115,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   int64_t vocab_size() const override { return size_; }
   std::string kind() const override { return "sentencepiece"; }
 
-  // Covers everything that determines the ids (pieces, scores, types, normalizer), but not the settings of the trainer
-  // in the same file.
+  // The hash covers everything in the file that determines the ids (pieces, scores, types, normalizer), but not the
+  // settings of the trainer.
   uint64_t fingerprint() const override {
     std::string text = "sentencepiece";
     const auto& model = first_.model_proto();
@@ -190,7 +190,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return ids;
   }
 
-  // Returns null for models that SentencePieceBpe does not support.
+  // Returns a fast encoder, or null for models that SentencePieceBpe does not support.
   std::unique_ptr<SentencePieceBpe> make_quick() const {
     const auto& model = first_.model_proto();
     if (!identity_ || byte_ids_.empty() || model.trainer_spec().model_type() != spm::TrainerSpec::BPE ||
@@ -213,7 +213,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   }
 
   // Records which pairs of characters are adjacent in any piece. Between two characters that are never adjacent, a long
-  // text can be cut without changing any id. Cutting long texts limits the memory.
+  // text can be cut without changing any id. Long texts are cut to limit the memory that encoding needs.
   void index_neighbours() {
     for (int id = 0; id < size_; ++id) {
       if (first_.IsControl(id) || first_.IsByte(id) || first_.IsUnknown(id)) continue;
@@ -227,7 +227,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     }
   }
 
-  // Returns the size of a short text, otherwise the first position at or after kChunk that no piece crosses.
+  // Returns the position at which to cut a long text: the first one at or after kChunk that is not inside any possible
+  // piece. Returns the size of the text if it is at most kChunk.
   size_t safe_cut(std::string_view text) const {
     if (text.size() <= kChunk) return text.size();
     size_t at = kChunk;
@@ -243,8 +244,9 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return text.size();
   }
 
-  // The library decodes U+2581 in a text as a space. Lossless models (identity normalization, no dummy prefix, byte
-  // fallback) encode it as bytes instead.
+  // If a text contains U+2581, encoding it with the SentencePiece library and decoding it returns a space. For models
+  // with identity normalization, without dummy prefix and with byte fallback, this function encodes U+2581 as bytes
+  // instead, so that decoding restores the text.
   void encode_lossless(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (!identity_ || dummy_prefix_ || byte_ids_.empty()) return encode_part(text, first, ids);
     size_t mark;
@@ -256,7 +258,8 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     encode_part(text, first, ids);
   }
 
-  // `first`: whether this is the start of the text, which receives the dummy prefix.
+  // Appends the ids of a part of a text. `first`: whether the part is the start of the text, to which the dummy prefix
+  // (a space) is added.
   void encode_part(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (text.empty()) return;
     if (quick_) {

@@ -92,7 +92,7 @@ void SentencePieceBpe::encode(std::string_view text, bool prefix, std::vector<in
   static thread_local WordCache cache;
   const auto word = [&](std::string_view part) { cache.encode(owner_, part, ids, [&] { encode_word(part, ids); }); };
   std::string prefixed;
-  if (prefix) {  // copies only the first word, to avoid copying a long text
+  if (prefix) {  // prepends the space to a copy of the first word only
     size_t end = std::min(text.find_first_not_of(' '), text.size());
     if (cut_at_space_) {
       end = std::min(text.find(' ', end), text.size());

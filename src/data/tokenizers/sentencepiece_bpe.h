@@ -20,7 +20,8 @@ struct SentencePiece {
   bool normal;  // not a control, unknown or byte piece
 };
 
-// All ways to form a piece by merging two pieces. Rank 0 corresponds to the highest score.
+// A merge rule of two pieces. sentencepiece_merges() returns all rules whose result is a piece, and rank 0 belongs to
+// the merged piece with the highest score.
 struct SentencePieceMerge {
   int32_t left, right, merged;
   uint32_t rank;
@@ -37,9 +38,9 @@ class SentencePieceBpe {
                                                 const std::vector<SentencePieceMerge>& merges,
                                                 const std::vector<int32_t>& byte_ids);
 
-  // Implements Tokenizer::cut() for texts without a prefix. Cuts at the start of a word.
+  // Implements Tokenizer::cut() for models that add no prefix to a text. The text is cut at the start of a word.
   size_t cut(std::string_view text, size_t at) const;
-  // Appends the ids of `text` (valid UTF-8, not empty). `prefix` prepends the space symbol.
+  // Appends the ids of `text` (valid UTF-8, not empty). If `prefix` is true, the space symbol is prepended.
   void encode(std::string_view text, bool prefix, std::vector<int32_t>& ids) const;
 
  private:

@@ -18,7 +18,8 @@ namespace {
 
 constexpr const char* kJsonSpaceSymbol = "\xE2\x96\x81";
 
-// Which parts of the text (parts between added tokens) receive a space as prefix.
+// Added tokens divide a text into parts. This value tells which parts get a space as prefix: none, the first one or
+// every one.
 enum class Prefix { never, first, every };
 
 struct Pieces {
@@ -29,9 +30,10 @@ struct Pieces {
 };
 
 struct Spaces {
-  bool symbol = false;  // spaces are replaced by the space symbol
+  bool symbol = false;  // whether spaces are replaced by the space symbol (U+2581)
   Prefix prefix = Prefix::never;
-  // The normalizer Prepend always adds the prefix; Metaspace adds it only if the text has no leading space.
+  // Whether the prefix is added even if the text begins with a space. True for the normalizer Prepend, false for
+  // Metaspace.
   bool even_before_space = false;
 };
 
@@ -60,7 +62,7 @@ void read_normalizer(const JsonField& node, Spaces& spaces) {
   }
 }
 
-// Returns whether words are separated at spaces.
+// Reads the settings of the pre-tokenizer. Returns whether it splits the text into words at spaces.
 bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   if (!node.present()) return false;
   const std::string type = node.find("type").string();
@@ -81,7 +83,7 @@ bool read_pre_tokenizer(const JsonField& node, Spaces& spaces) {
   return node.find("split").boolean(true);
 }
 
-// Returns whether the decoder removes the first space of a text.
+// Checks that the decoder is supported. Returns whether it removes the first space of a text.
 bool read_decoder(const JsonField& node, const Spaces& spaces) {
   if (!node.present()) return spaces.prefix != Prefix::never;
   if (node.find("type").string() != "Sequence") not_native(node);
@@ -152,7 +154,7 @@ Pieces read_pieces(const JsonField& model, bool split_at_spaces) {
 struct Definition {
   Pieces pieces;
   Spaces spaces;
-  bool strips = false;              // decoding removes the first space
+  bool strips = false;              // whether decoding removes the first space of a text
   std::vector<std::string> tokens;  // indexed by id, as spelled in the file
   TokenTable table;
   std::map<std::string, std::string> files;

@@ -132,7 +132,7 @@ std::unique_ptr<Tokenizer> load_words_tokenizer(const std::filesystem::path& pat
   if (text.size() > size_t{1} << 30)
     fail("tokenizer", "{}: expected a list of at most 2^30 bytes, found {}", path.string(), text.size());
   std::vector<std::string> lines = split(text, '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();  // the empty text after the end of the last line
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();  // remove the empty text after the last line end
   for (size_t n = 0; n < lines.size(); ++n) {
     const std::string_view line = strip(lines[n]);
     if (line.empty()) fail("tokenizer", "{}: line {}: expected a word, found none", path.string(), n + 1);

@@ -36,7 +36,7 @@ constexpr TokenizerClass kClasses[] = {
     {"GemmaTokenizer", "<bos>", "<eos>", "<unk>", "<pad>", "<mask>", nullptr, false, false},
 };
 
-// Tokenizer class for folders that do not specify one, by the model_type of config.json.
+// Maps the model_type in config.json to the tokenizer class that is used if a folder does not specify a class.
 constexpr std::pair<const char*, const char*> kClassOfModel[] = {
     {"gpt2", "GPT2Tokenizer"},        {"gpt_neo", "GPT2Tokenizer"},     {"gptj", "GPT2Tokenizer"},
     {"codegen", "GPT2Tokenizer"},     {"phi", "GPT2Tokenizer"},         {"opt", "GPT2Tokenizer"},
@@ -55,7 +55,8 @@ constexpr const char* kKeys[] = {"bos_token", "eos_token", "unk_token", "sep_tok
 
 bool is_key(const std::string& key) { return std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys); }
 
-// Reads a token from "</s>" or {"content": "</s>", "lstrip": ..., ...}.
+// Reads a token from a JSON value, which is either a string ("</s>") or an object ({"content": "</s>", "lstrip": ...,
+// ...}).
 AddedToken read_token(const OrderedJsonField& field) {
   AddedToken token{.id = -1, .content = "", .special = true};
   if (!field.json().is_object()) {
@@ -96,7 +97,7 @@ const TokenizerClass* find_tokenizer_class(std::string_view name) {
   return nullptr;
 }
 
-// The JSON object of a file in the folder; empty if the file is missing.
+// The content of one JSON file of the folder. `json` is an empty object if the file is missing.
 struct SpecialTokens::Source {
   OrderedJson json = OrderedJson::object();
   std::string path;
@@ -126,14 +127,14 @@ SpecialTokens::SpecialTokens(const fs::path& folder) : folder_(folder.string()) 
     }
   }
 
-  // Reads named tokens. A later source replaces an earlier one.
+  // Reads named tokens (such as bos_token) from a file. If several files define a standard key, the last file is used.
   const auto take_named = [&](const Source& source) {
     for (const auto& [key, value] : source.json.items()) {
       const bool standard = is_key(key);
       const bool token = value.is_string() || (value.is_object() && value.contains("content"));
       if (!standard && !(key.ends_with("_token") && token)) continue;
       const auto same = [&, key = key](const auto& entry) { return entry.first == key; };
-      // For non-standard keys the first source is used.
+      // If several files define a non-standard key, the first file is used.
       if (!standard && std::any_of(named_.begin(), named_.end(), same)) continue;
       std::erase_if(named_, same);
       std::erase(unset_, key);
@@ -224,7 +225,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
                    .suffix = {},
                    .tokenizer_class = class_,
                    .special_ids = {}};
-  // Indices in table.added of the first token with a given text and of the first token with a given id.
+  // Maps from a text and from an id to the index in table.added of the first token with this text or id.
   std::unordered_map<std::string, size_t> by_text;
   std::unordered_map<int32_t, size_t> by_id;
   int64_t next = size;
@@ -298,7 +299,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
   }
   for (const AddedToken& token : extra_) make_special(token);
 
-  // Applies defaults if the vocabulary contains them: first the texts of the class, then the ids in config.json.
+  // Applies defaults if the vocabulary contains them: first the texts that the tokenizer class defines, then the ids in
+  // config.json.
   const auto is_set = [&](const std::string& key) {
     return table.texts.contains(key) || std::find(unset_.begin(), unset_.end(), key) != unset_.end();
   };
@@ -314,7 +316,8 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
       if (text && can_default(key, text)) name(key, {.id = -1, .content = text, .special = true});
     }
   }
-  // The following defaults are guesses that transformers does not make. Such a token is not searched for in texts.
+  // The following code guesses BOS and EOS if they are still undefined. transformers makes no such guesses. A guessed
+  // token is not recognized in texts.
   const auto guess = [&](const char* key, const std::string& text) {
     if (can_default(key, text)) table.texts[key] = text;
   };
@@ -327,7 +330,7 @@ TokenTable SpecialTokens::resolve(std::vector<AddedToken> added,
     guess("bos_token", text(config_bos_));
     guess("eos_token", text(config_eos_));
   }
-  // a single tokenizer file without configuration: try well-known names
+  // If the tokenizer is a single file without a configuration, well-known names of BOS and EOS are tried.
   if (!has_config() && class_.empty() && table.texts.empty()) {
     for (const char* text : {"<|begin_of_text|>", "<|startoftext|>", "<s>", "<|endoftext|>"}) {
       guess("bos_token", text);

@@ -37,7 +37,7 @@ struct TokenizerClass {
   // (ByteLevel with use_regex). null: the class does not support such folders.
   const char* pattern;
   bool nfc;
-  // whether BOS is added first and EOS last (RobertaProcessing)
+  // whether BOS is added before and EOS after each text (RobertaProcessing)
   bool encloses;
 };
 // Returns null for a class that is not in the list. `name` must not contain the suffix "Fast".
@@ -60,7 +60,7 @@ class SpecialTokens {
   const std::string& tokenizer_class() const { return class_; }
   bool has_config() const { return files_.contains("tokenizer_config.json"); }
   const std::map<std::string, std::string>& files() const { return files_; }  // maps file names to contents, for save()
-  // Returns a boolean of tokenizer_config.json.
+  // Returns the value of a boolean key of tokenizer_config.json, or nullopt if the key is missing.
   std::optional<bool> flag(const std::string& key) const;
 
   // Returns the table for a tokenizer whose file lists the tokens `added`. find(text) returns the id of a text in the
@@ -75,8 +75,8 @@ class SpecialTokens {
   std::string class_, folder_;
   std::vector<std::pair<std::string, AddedToken>> named_;  // for example "bos_token" -> token
   std::vector<AddedToken> extra_;                          // additional_special_tokens and similar lists
-  std::vector<AddedToken> added_;                          // tokens with ids
-  bool added_counts_ = false;  // whether the flags of these tokens take precedence over the flags in tokenizer.json
+  std::vector<AddedToken> added_;                          // tokens whose ids are given
+  bool added_counts_ = false;                              // whether flags in added_ override those in tokenizer.json
   std::map<std::string, bool> flags_;
   std::vector<std::string> unset_;  // keys whose value is null
   std::optional<int32_t> config_bos_, config_eos_;

@@ -1,4 +1,4 @@
-// The parts of Tokenizer that all kinds of tokenizers share.
+// Functions of the class Tokenizer that all kinds of tokenizers share.
 #include "data/tokenizer.h"
 
 namespace lazy {

@@ -17,7 +17,7 @@ TokenizerJson::TokenizerJson(const std::filesystem::path& path) : path(path), te
     json = nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& e) {
     fail("tokenizer", "{}: expected JSON, found an error at byte {}", path.string(), e.byte);
-  } catch (const nlohmann::json::exception&) {  // the only other exception that parsing throws
+  } catch (const nlohmann::json::exception&) {  // the only other possible error is a number out of range
     fail("tokenizer", "{}: expected JSON, found a number that is out of range", path.string());
   }
 }
@@ -126,7 +126,7 @@ bool read_post_processor(const JsonField& node, TokenTable& table) {
   }
   if (type != "BertProcessing" && type != "RobertaProcessing") return false;
   const auto id = [&](const char* key) {
-    const JsonField pair = node[key];  // ["</s>", 2]
+    const JsonField pair = node[key];  // a token and its id, for example ["</s>", 2]
     if (pair.size() != 2 || !pair.at(1).json().is_number_integer()) pair.wrong("a list of a token and its id");
     return pair.at(1).json().get<int32_t>();
   };
@@ -155,15 +155,15 @@ void check_native(const std::vector<AddedToken>& added, const std::string& file)
   const bool strips = std::any_of(added.begin(), added.end(), [](const AddedToken& token) { return token.rstrip; });
   for (const AddedToken& token : added) {
     const auto first = static_cast<unsigned char>(token.content[0]);
-    // The package finds all tokens before it removes white space. A token that starts with white space may therefore
-    // overlap another token.
+    // Hugging Face's `tokenizers` finds all added tokens before it removes the white space next to tokens with lstrip
+    // or rstrip. A token that starts with white space may therefore overlap the white space of another token.
     if (token.single_word || (strips && (first <= ' ' || first >= 0x80))) {
       throw NotNative(fmt::format("{}: the added token \"{}\"", file, token.content));
     }
   }
 }
 
-// Byte-level BPE.
+// Functions that read byte-level BPE tokenizers.
 namespace {
 
 void read_normalizer(const JsonField& node, BpeDefinition& definition) {
@@ -197,7 +197,7 @@ void read_split(const JsonField& node, BpeDefinition& definition) {
   }
 }
 
-// Returns true if the step is ByteLevel.
+// Adds the steps of a pre-tokenizer to the definition. Returns true if the last step is ByteLevel.
 bool read_pre_tokenizer(const JsonField& node, BpeDefinition& definition) {
   if (!node.present()) not_native(node);
   const std::string type = node.find("type").string();
@@ -286,7 +286,7 @@ BpeDefinition read_byte_level(const TokenizerJson& file, const SpecialTokens& sp
       throw NotNative(fmt::format("{}: the added token \"{}\"", file.path.string(), token.content));
     }
     if (static_cast<size_t>(token.id) >= definition.tokens.size()) definition.tokens.resize(token.id + 1);
-    // Decoding treats the content like the content of any other token.
+    // The content of an added token is decoded like any other token: printable characters are converted to bytes.
     definition.tokens[token.id] = printable_to_bytes(token.content).value_or(token.content);
   }
   definition.reachable.resize(definition.tokens.size());

@@ -39,7 +39,7 @@ struct TokenizerJson {
 
 // Throws NotNative with the name and the value of the field.
 [[noreturn]] void not_native(const JsonField& field);
-// Throws NotNative if the object has any other key. Keys whose value is null or false are accepted.
+// Throws NotNative if the object has a key that is not in `keys`, unless the value of this key is null or false.
 void allow_keys(const JsonField& object, std::initializer_list<std::string_view> keys);
 
 // Reads the list `added_tokens`. If `native` is set, throws NotNative for a token with single_word.

@@ -46,7 +46,7 @@ std::string sentencepiece_json(const SentencePieceConfig& config, const std::vec
   int32_t bos = -1;
   for (size_t id = 0; id < pieces.size(); ++id) {
     const std::string& text = pieces[id].text;
-    // pieces are unique, so the lookup of the key can be skipped
+    // The pieces are unique, so no lookup for an equal key is needed before a key is added.
     vocab.get_ref<OrderedJson::object_t&>().emplace_back(text, id);
     if (text == config.bos_token) bos = static_cast<int32_t>(id);
     if (text == config.bos_token || text == config.eos_token || text == config.unk_token) {

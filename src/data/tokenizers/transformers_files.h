@@ -1,4 +1,5 @@
-// Export to Hugging Face: tokenizer_config.json and tokenizer.json, with which AutoTokenizer loads saved folders.
+// Writes tokenizer_config.json and tokenizer.json, so that AutoTokenizer of Hugging Face's transformers can load a
+// saved folder.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -13,8 +14,8 @@ struct SentencePieceConfig {
   bool add_prefix_space = false;
   bool has_json = false;  // whether the folder also contains tokenizer.json
 };
-// If a tokenizer.json exists, transformers needs neither sentencepiece nor protobuf. Otherwise the configuration names
-// LlamaTokenizer, which reads tokenizer.model.
+// Writes tokenizer_config.json. If the folder contains tokenizer.json (has_json), transformers needs neither
+// sentencepiece nor protobuf. Otherwise the file names the class LlamaTokenizer, which reads tokenizer.model.
 void write_sentencepiece_config(const std::filesystem::path& directory, const SentencePieceConfig& config);
 
 // Returns the content of tokenizer.json for a SentencePiece BPE model with byte fallback.

@@ -15,8 +15,8 @@ namespace lazy {
 namespace {
 
 struct Tables {
-  std::array<uint16_t, 256> character{};  // printable character of each byte
-  std::array<int16_t, 512> byte{};        // byte of each character below U+0200, or -1
+  std::array<uint16_t, 256> character{};  // printable character that represents each byte
+  std::array<int16_t, 512> byte{};        // byte that each character below U+0200 represents, or -1
   Tables() {
     byte.fill(-1);
     uint16_t next = 256;

@@ -1,4 +1,5 @@
-// UTF-8, the printable alphabet of byte-level BPE, and Unicode normalization (NFC).
+// Functions for UTF-8, for the printable characters that represent bytes in byte-level BPE, and for Unicode
+// normalization (NFC).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -45,10 +46,11 @@ inline std::string utf8_encode(uint32_t code) {
   return {static_cast<char>(0xF0 | code >> 18), tail(12), tail(6), tail(0)};
 }
 
-// Byte-level BPE spells its tokens with one printable character per byte. Bytes that are printable in Latin-1 represent
-// themselves. All other bytes are mapped in order to U+0100 and above (a space is U+0120).
+// Returns the spelling of a token in the files of byte-level BPE, which use one printable character per byte. Bytes
+// that are printable in Latin-1 represent themselves. All other bytes are mapped in order to U+0100 and above (a space
+// is U+0120).
 std::string bytes_to_printable(std::string_view bytes);
-// Returns nullopt if the text contains a character outside of that alphabet.
+// The inverse of bytes_to_printable(). Returns nullopt if the text contains a character that does not represent a byte.
 std::optional<std::string> printable_to_bytes(std::string_view text);
 
 // Whether this build supports NFC (libutf8proc was found). The Qwen tokenizers need it.

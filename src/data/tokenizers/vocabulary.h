@@ -1,4 +1,5 @@
-// The vocabulary of byte-level BPE as defined by its files: tokens and merges by name.
+// Reads the vocabulary of byte-level BPE from its files, in which tokens and merges are spelled in printable
+// characters.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -15,7 +16,7 @@ namespace lazy {
 // Throws Error unless 0 <= id < vocab_size.
 void check_token_id(int32_t id, int64_t vocab_size);
 
-// Fills the tokens and merges of a definition.
+// Stores the tokens and merges of the files in a BpeDefinition.
 class BpeVocabulary {
  public:
   // `vocab` is {"token in printable characters": id}. `field` identifies it in errors ("vocab.json", "tokenizer.json:
@@ -23,10 +24,10 @@ class BpeVocabulary {
   BpeVocabulary(const nlohmann::json& vocab, std::string field, BpeDefinition& definition);
   // `left` and `right` are spelled as in the file. `where` identifies the line or entry in errors.
   void add_merge(std::string_view left, std::string_view right, const std::string& where);
-  std::optional<int32_t> find(const std::string& token) const;  // by the printable characters of the token
+  std::optional<int32_t> find(const std::string& token) const;  // `token`: in printable characters
   // Returns the token as spelled in the file, or "" for an unused id.
   std::string spelling(int32_t id) const;
-  // Returns whether all 256 bytes have a token.
+  // Returns whether the vocabulary has a token for each of the 256 bytes.
   bool has_all_bytes() const;
 
  private:

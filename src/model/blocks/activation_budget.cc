@@ -10,7 +10,7 @@ namespace lazy {
 
 namespace {
 
-constexpr double kMargin = 0.08;            // margin, as a fraction of the device's memory
+constexpr double kMargin = 0.08;            // memory that remains unused, as a fraction of the device's memory
 constexpr double kShareAfterRetries = 0.8;  // the budget shrinks to this fraction of itself after an allocator retry
 
 thread_local ActivationBudget* current_budget = nullptr;

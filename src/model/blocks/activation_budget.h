@@ -1,5 +1,5 @@
-// Budget of free device memory that a training step may use to keep activations instead of recomputing them in the
-// backward pass.
+// A budget of device memory: how many bytes a training step may use to keep activations for the backward pass instead
+// of recomputing them.
 #pragma once
 #include <c10/core/Device.h>
 
@@ -11,7 +11,7 @@ namespace lazy {
 
 // Memory statistics of one device, in bytes.
 struct DeviceMemory {
-  int64_t reserved = 0;  // reserved by PyTorch's allocator, including cached blocks
+  int64_t reserved = 0;  // bytes that PyTorch's allocator has reserved, including cached blocks
   int64_t free = 0;      // bytes that the allocator can still reserve
   int64_t total = 0;
   int64_t retries = 0;  // number of times the allocator released its cached blocks because memory ran out
@@ -19,16 +19,17 @@ struct DeviceMemory {
 // Callbacks that measure device memory; tests replace them.
 struct MemoryGauge {
   std::function<DeviceMemory()> memory;
-  std::function<int64_t()> allocated;  // bytes of live tensors
+  std::function<int64_t()> allocated;  // bytes that all existing tensors occupy
 };
 
-// The first training step recomputes all activations. The memory reserved after that step is the baseline that every
-// later step needs. Each later forward pass may spend the remaining memory, except for a margin that allows for
-// fragmentation. The results are bitwise equal to those with recomputation. Every rank has its own budget and does not
-// coordinate it with other ranks.
+// Decides which activations are kept. The first training step recomputes all activations. The memory that the allocator
+// has reserved after that step is the amount that every later step needs as well. Later forward passes may use the
+// remaining device memory for activations, except for a margin that allows for fragmentation. Kept activations give
+// bitwise the same results as recomputed ones. Every rank has a separate budget and does not coordinate it with other
+// ranks.
 class ActivationBudget {
  public:
-  explicit ActivationBudget(c10::Device device);  // no budget on a CPU
+  explicit ActivationBudget(c10::Device device);  // on a CPU, the budget is always 0 and activations are not kept
   explicit ActivationBudget(MemoryGauge gauge);
 
   // For the lifetime of this object, keep_or_checkpoint() on this thread spends from the budget. The constructor
@@ -40,14 +41,15 @@ class ActivationBudget {
     ForwardPass(const ForwardPass&) = delete;
     ForwardPass& operator=(const ForwardPass&) = delete;
   };
-  // Call after each optimizer step, when every allocation of a training step has been made at least once.
+  // Must be called after each optimizer step. The first call measures the reserved memory: at this point, every
+  // allocation of a training step has been made at least once.
   void end_step();
 
   // The budget of the current thread's forward pass; null outside of a ForwardPass.
   static ActivationBudget* current();
   int64_t allocated() const { return gauge_.allocated(); }
-  // The largest number of bytes of activations that any checkpointed function has kept so far, on any thread; 0 if
-  // unknown.
+  // The largest number of bytes that the activations of one checkpointed function have occupied so far, on any thread;
+  // 0 if no function has been measured yet.
   int64_t largest() const { return largest_; }
   void note_cost(int64_t bytes);
   // Returns true and subtracts `bytes` from the budget if that much is left.
@@ -60,8 +62,8 @@ class ActivationBudget {
   MemoryGauge gauge_;
   std::atomic<int64_t> largest_ = 0;
   int64_t left_ = 0;
-  int64_t needed_ = -1;       // bytes reserved by a step that recomputes everything; -1: not yet measured
-  int64_t seen_retries_ = 0;  // DeviceMemory::retries at the last fill()
+  int64_t needed_ = -1;       // memory in bytes that a step reserves if it recomputes everything; -1: not yet measured
+  int64_t seen_retries_ = 0;  // value of DeviceMemory::retries at the last call of fill()
   bool in_step_ = false;
   double share_ = 1;  // fraction of the free memory that may be used; reduced after allocator retries
 };

@@ -47,11 +47,12 @@ struct Recompute : torch::autograd::Function<Recompute> {
     }
     torch::autograd::backward(outputs, theirs);
     for (const at::Tensor& input : inputs) out.push_back(input.grad());
-    out.emplace_back();  // no gradient for the body
+    out.emplace_back();  // the argument `body` is not a tensor and has no gradient
     return out;
   }
 };
 
+// Splits a list of tensors into the defined tensors and a mask that says which tensors of the list are defined.
 // Autograd nodes accept only defined tensors.
 struct Defined {
   explicit Defined(const std::vector<at::Tensor>& all) {
@@ -64,7 +65,8 @@ struct Defined {
   std::vector<bool> present;
 };
 
-// Restores the full list: `values` at the positions of defined tensors, undefined tensors elsewhere.
+// Inverse of Defined: returns a list with one tensor per entry of `present`. The tensors of `values` are used, in
+// order, where `present` is true; all other tensors are undefined.
 variable_list whole(const std::vector<bool>& present, const variable_list& values) {
   variable_list all;
   size_t next = 0;
@@ -74,12 +76,12 @@ variable_list whole(const std::vector<bool>& present, const variable_list& value
 
 using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
-// The function that refills the freed storages, and weak references to these storages. The autograd nodes that saved
-// the storages own them and release them one at a time in the backward pass; this object must not prolong their
-// lifetime.
+// The function that recomputes the freed tensors, and weak references to their storages. The autograd nodes that saved
+// these tensors own the storages and release them one after another in the backward pass. A strong reference here would
+// keep the storages allocated for longer.
 struct Filling : torch::CustomClassHolder {
   TensorFunction make;
-  std::vector<std::optional<WeakStorage>> freed;  // one per result of `make`; nullopt: not freed
+  std::vector<std::optional<WeakStorage>> freed;  // one entry per result of `make`; nullopt: not freed
 };
 
 at::DataPtr take_memory(const c10::Storage& storage) {
@@ -104,7 +106,8 @@ struct Refill : torch::autograd::Function<Refill> {
       if (auto storage = filling->freed[i]->lock()) storage->set_data_ptr_noswap(take_memory(made[i].storage()));
     }
     variable_list out = gradients;
-    // No gradients for `inputs`, which receive gradients from the graph of the outputs, and none for `filling`.
+    // Appends undefined gradients for `inputs` and `filling`. `inputs` receive their gradients through the graph of the
+    // outputs.
     out.resize(gradients.size() + 2);
     return out;
   }
@@ -135,8 +138,9 @@ std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs
       return at::GradMode::is_enabled() ? measured(function, in) : function(in);
     });
   }
-  // The views accumulate the gradients of all uses of an input before they are added to gradients from other functions.
-  // Recomputation accumulates in the same order, so the sums are bitwise equal.
+  // The function gets views of its inputs. If it uses an input several times, autograd first adds the gradients of
+  // these uses at the view, and then adds this sum to the gradients from other functions. Recomputation adds in the
+  // same order, so that the gradients are bitwise equal with and without recomputation.
   std::vector<at::Tensor> own;
   for (const at::Tensor& t : inputs) own.push_back(t.defined() ? t.view_as(t) : t);
   return measured(function, own);
@@ -168,7 +172,7 @@ std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>&
 ResidualStream checkpoint_activations(const ResidualStream& stream, std::function<void(ResidualStream&)> body) {
   const auto out = checkpoint_activations({stream.branch, stream.residual},
                                           [body = std::move(body)](const std::vector<at::Tensor>& in) {
-                                            ResidualStream s{in[0], in[1]};  // the first layer's stream has no residual
+                                            ResidualStream s{in[0], in[1]};  // in[1] is undefined in the first layer
                                             body(s);
                                             return std::vector<at::Tensor>{s.branch, s.residual};
                                           });

@@ -14,7 +14,7 @@ class AdaptiveTables {
  public:
   // Allocates zero-initialized parameters with `options` (fp32 in models).
   AdaptiveTables(const ModelConfig& config, const at::TensorOptions& options);
-  // Parameter names are those in adaptive_names; they have the order of adaptive_shapes().
+  // The parameters, with the names that namespace adaptive_names defines, in the order of adaptive_shapes().
   const NamedTensors& parameters() const { return parameters_; }
   NamedTensors& parameters() { return parameters_; }
 
@@ -24,8 +24,8 @@ class AdaptiveTables {
   // (..., hidden_size) -> (..., vocab_size) fp32 (fp64 for fp64 tables). A token's log-probability is the sum of two
   // terms: the log-probability of its cluster and the log-probability of the token within the cluster.
   at::Tensor log_probabilities(const at::Tensor& hidden) const;
-  // Same results as ops::linear_cross_entropy: the mean loss, the labels' log-probabilities, and whether each label is
-  // the argmax.
+  // Returns the same three results as ops::linear_cross_entropy: the mean loss, the log-probability of each label, and
+  // whether each label is the most probable token.
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden,
                                                                const at::Tensor& labels) const;
 

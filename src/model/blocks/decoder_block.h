@@ -24,8 +24,8 @@ class DecoderBlock {
   // Applies only the MLP, with its norms and the residual addition. `recompute`: see FeedForward::forward in mlp.h.
   void feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
-  // Fills `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that kernel does not
-  // support this layer.
+  // Writes the weights and the parameters of this layer to `layer`, an argument of the fused decode kernel
+  // (ops/fused_decode_layers.h). Returns false if that kernel does not support this layer.
   bool describe(ops::FusedDecodeLayer& layer, const ForwardOptions& options) const;
 
   NormWeights mixer_norm, mlp_norm;
@@ -34,18 +34,19 @@ class DecoderBlock {
   std::unique_ptr<FeedForward> mlp;  // null: no MLP
 
  private:
-  // The input of the mixer or the MLP, for each placement of the norms. If `later` is true, the consumer can compute
-  // the norm itself (NormOutput::pending).
+  // Returns the input of the mixer or of the MLP: the normalized residual stream with pre-norm and sandwich norm,
+  // otherwise the residual stream itself. `later`: the mixer or the MLP can apply the norm itself, so the function may
+  // return a NormOutput with `pending` set, to which the norm has not been applied.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
-  // Adds the output `branch` of the mixer or the MLP to the stream. `x` is the return value of the corresponding call
-  // of pre_norm().
+  // Adds `branch`, the output of the mixer or of the MLP, to the residual stream. `x` is the result of pre_norm() that
+  // was the input of this mixer or MLP.
   void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, const NormWeights& output_norm,
                   at::Tensor branch) const;
 
-  const char *input_, *output_;  // hook point names of the mixer's input and output
+  const char *input_, *output_;  // names of the hook points at the mixer's input and output
   double norm_eps_;
   bool post_norm_, branch_norm_;
-  double multiplier_;  // factor of each branch before it is added to the stream
+  double multiplier_;  // factor of the outputs of the mixer and of the MLP in the residual stream
 };
 
 }  // namespace lazy

@@ -34,9 +34,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// x (N, in), W (out, in) in the dtype of x. `parts` are the leaf tensors that W is built from; they are inputs only so
-// that they receive their rows of dW. The gradients of the outputs arrive as separate tensors and are used without
-// concatenation, except in fp8, where they are quantized into one matrix.
+// Computes x W^T for x (N, in) and W (out, in) in the dtype of x. W is the concatenation of `parts`, which are leaf
+// tensors; they are inputs of the node so that each of them receives its rows of the gradient dW. The gradients of the
+// outputs arrive as separate tensors and are used without concatenation, except in fp8, where they are quantized into
+// one matrix.
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static tensor_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, at::TensorList parts,
                              const NormOutput& input, bool last_apart, bool fp8, bool training) {
@@ -125,8 +126,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   }
 };
 
-// Product of a (M, K) and b (N, K), both in fp8. `fast` permits rounded partial sums in the accumulation. Forward
-// products use it, gradients do not.
+// Returns a b^T (M, N) in dtype `type` for a (M, K) and b (N, K), both in fp8. If `fast` is true, the kernel may round
+// partial sums while it accumulates. Only forward products allow this; gradients do not.
 at::Tensor fp8_product(const at::Tensor& a, const ops::Fp8Matrix& of_a, const at::Tensor& b, const ops::Fp8Matrix& of_b,
                        at::ScalarType type, bool fast) {
   return at::_scaled_mm(a, b.t(), of_a.scale, of_b.scale, {}, {}, type, fast);
@@ -243,7 +244,7 @@ at::Tensor Linear::forward_add_residual(const at::Tensor& x, const at::Tensor& s
 
 void Linear::convert_weights_to(at::ScalarType dtype) const {
   const at::NoGradGuard guard;
-  at::Tensor packed = packed_;  // an alias of the same tensor, so the lists of parameters see the new data
+  at::Tensor packed = packed_;  // the same tensor object, so set_data() also changes packed_
   packed.set_data(packed_.to(dtype));
   int64_t begin = 0;
   for (at::Tensor part : parts_) {

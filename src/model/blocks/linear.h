@@ -12,13 +12,13 @@
 
 namespace lazy {
 
-// Caches the conversion of a master weight to the compute dtype. Not thread-safe. The result does not require a
-// gradient: the caller's autograd function assigns the gradient to the master weight.
+// Caches the conversion of a master weight (fp32) to the compute dtype. Not thread-safe. The converted tensor does not
+// require a gradient: the autograd function that uses it returns the gradient of the master weight.
 class CastCache {
  public:
   at::Tensor get(const at::Tensor& master, at::ScalarType dtype);
-  // Allocates an uninitialized tensor of the master's shape in `dtype`. All later calls of `get` return this tensor
-  // without comparing it with the master; the caller must keep its values up to date.
+  // Allocates an uninitialized tensor with the shape of `master` in `dtype`. From then on, get() returns this tensor
+  // without checking whether the master weight has changed; the caller must update its values.
   at::Tensor place(const at::Tensor& master, at::ScalarType dtype);
 
  private:
@@ -34,27 +34,28 @@ class CastCache {
 class Linear {
  public:
   Linear() = default;
-  // last_apart: on a GPU the last part is computed as a separate product, so that the outputs of the first parts can be
-  // freed before the last output.
+  // last_apart: on a GPU, the last part is computed as a separate matrix product. The outputs of the other parts can
+  // then be freed while the output of the last part is still in use.
   Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart = false);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
-  // With compute dtype bf16, computes products in fp8 if fits_fp8() returns true. Default: off.
+  // If `fp8` is true, products with compute dtype bf16 are computed in fp8 where fits_fp8() returns true. Default:
+  // false.
   void set_fp8(bool fp8) const { fp8_ = fp8; }
   bool fp8() const { return fp8_; }
   // Rounds W in place to int8 with one scale per row. Decoding on a CPU then reads the int8 matrix (ops/skinny_gemm.h).
   void set_int8() const;
-  // Rounds W in place to the nearest representable values. The scale is shared by a part; with the units "channel" and
-  // "token" each row has its own scale.
+  // Rounds W in place to rounding.bits bits. Each part has one scale; with RoundingUnit::channel or
+  // RoundingUnit::token, each row of W has a separate scale.
   void round_weights(ops::Rounding rounding) const;
-  // Rounds the inputs before each following product; inference only. The product is computed in integers if LibTorch
-  // supports it.
+  // From this call on, the inputs x are rounded before each product. For inference only. If W was rounded by
+  // round_weights() and LibTorch supports the sizes, the product is computed with integer arithmetic.
   void set_input_rounding(const ops::Rounding& rounding) const { inputs_ = rounding; }
   bool rounds_inputs() const { return inputs_.used(); }
   // W in the compute dtype; does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
-  // The tensor that matrix(dtype) returns from now on; the caller must keep its values up to date. `dtype` must differ
-  // from the dtype of the parts.
+  // Allocates an uninitialized tensor that matrix(dtype) returns from now on; the caller must write W to it after each
+  // change of W. `dtype` must differ from the dtype of the parts.
   at::Tensor place_matrix(at::ScalarType dtype) const { return cast_.place(packed_, dtype); }
   // x (..., in) in the compute dtype -> one output (..., out_features[p]) per part. The outputs are column slices of
   // one tensor, so with several parts their rows are strided.
@@ -63,12 +64,12 @@ class Linear {
   // decode(x) then returns the product, (N, sum of out_features).
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
-  // Product of the RMSNorm of x, where x.pending is true; the norm is computed inside the GEMM kernel. swiglu: the
-  // result is silu(first half) times the second half of the outputs. next: the linear layer that runs next; its weights
-  // are prefetched into the L2 cache.
+  // Requires x.pending. Returns rms_norm(x.from) W^T, where the GEMM kernel also computes the norm. swiglu: returns
+  // silu(y_1) * y_2 instead, where y_1 and y_2 are the first and the second half of the columns. next: the linear layer
+  // that runs next; the kernel prefetches the weights of `next` into the L2 cache.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false, const Linear* next = nullptr) const;
-  // Like decode_pending for the parts q, k and v. Applies RoPE and writes the keys and values to their pages
-  // (ops/kv_cache_write.h). Returns q.
+  // Computes q, k and v as decode_pending does; the parts must be q, k and v. Applies RoPE to q and k, and writes k and
+  // v to the pages of the KV cache that `to` describes (ops/kv_cache_write.h). Returns the rotated q.
   at::Tensor decode_kv_cache_write(const NormOutput& x, const ops::PagePlaces& to) const;
   // For a Linear with one part: returns x W^T + stream, shape (..., out). On a GPU with small batches the addition is
   // fused into the skinny GEMM.
@@ -77,8 +78,8 @@ class Linear {
   void convert_weights_to(at::ScalarType dtype) const;
 
  private:
-  at::Tensor packed_;              // the shared storage; does not require a gradient
-  std::vector<at::Tensor> parts_;  // leaf tensors
+  at::Tensor packed_;              // W, the concatenation of all parts; does not require a gradient
+  std::vector<at::Tensor> parts_;  // leaf tensors, which are views of packed_
   bool last_apart_ = false;
   mutable CastCache cast_;
   mutable bool fp8_ = false;
@@ -90,7 +91,7 @@ class Linear {
   ops::SkinnyGemmInput pending_rows(const NormOutput& x) const;
 };
 
-// One operand of a matrix product, either in its own dtype or quantized to fp8.
+// One operand of a matrix product: either the unquantized matrix or its fp8 version.
 struct Factor {
   at::Tensor plain;    // the unquantized operand; undefined if the operand is in fp8
   ops::Fp8Matrix fp8;  // the quantized operand, in the layouts that the products below read
@@ -98,16 +99,17 @@ struct Factor {
 // True if the products of x (N, in) with the parts W_p (out_p, in), and their gradients, can be computed in fp8.
 // Requires bf16 and sizes that are multiples of 16.
 bool fits_fp8(const at::Tensor& x, at::TensorList parts);
-// Quantizes inputs and weights to e4m3 if `fp8` is true. `rows` and `transposed` select the layouts to create.
+// Prepares x, an input or a weight matrix, as an operand: quantizes x to e4m3 if `fp8` is true, otherwise uses x
+// itself. `rows` and `transposed` select the layouts of ops::Fp8Matrix to create.
 Factor make_factor(const at::Tensor& x, bool fp8, bool rows, bool transposed);
-// Quantizes gradients to e5m2 if `fp8` is true; the tensors are concatenated along the columns. Without fp8 `d_y` has
-// exactly one tensor.
+// Like make_factor, for gradients, which are quantized to e5m2. The tensors of `d_y` are concatenated along the
+// columns. Without fp8, `d_y` must have exactly one tensor.
 Factor make_gradient_factor(at::TensorList d_y, bool fp8, bool rows, bool transposed);
 
-// y = x W^T and its gradients. Both operands must be unquantized, or both must be in fp8. The comments name the fp8
-// layouts that each function reads.
-at::Tensor forward_product(const Factor& x, const Factor& W);    // (N, out); rows of x, rows of W
-at::Tensor input_gradient(const Factor& d_y, const Factor& W);   // (N, in); rows of d_y, transposed W
-at::Tensor weight_gradient(const Factor& d_y, const Factor& x);  // (out, in) in fp32; transposed d_y, transposed x
+// The product y = x W^T and its gradients. The two operands must both be unquantized or both be in fp8. The comment of
+// each function gives the shape of its result and the fp8 layouts that it reads.
+at::Tensor forward_product(const Factor& x, const Factor& W);    // (N, out); reads x.fp8.rows and W.fp8.rows
+at::Tensor input_gradient(const Factor& d_y, const Factor& W);   // (N, in); reads d_y.fp8.rows and W.fp8.transposed
+at::Tensor weight_gradient(const Factor& d_y, const Factor& x);  // (out, in) fp32; reads fp8.transposed of d_y and x
 
 }  // namespace lazy

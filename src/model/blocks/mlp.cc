@@ -26,7 +26,7 @@ class PlainMlp : public FeedForward {
   at::Tensor run(const at::Tensor& x, const LayerHooks& hooks) const;
 
   ModelConfig config_;
-  Linear into_, down_;              // parts: gate_proj, if any, and up_proj; down_proj
+  Linear into_, down_;              // into_: gate_proj (only with a gate) and up_proj; down_: down_proj
   at::Tensor up_bias_, down_bias_;  // fp32, undefined without bias
 };
 
@@ -92,14 +92,14 @@ class SwigluMlp : public FeedForward {
 
  private:
   ModelConfig config_;
-  Linear gate_up_, down_;  // parts: gate_proj, up_proj; down_proj
+  Linear gate_up_, down_;  // gate_up_: gate_proj and up_proj; down_: down_proj
 };
 
 using torch::autograd::AutogradContext;
 using torch::autograd::tensor_list;
 
-// W contains the rows of gate_proj, then the rows of up_proj. `parts`, as in LinearFunction, are the leaf tensors of
-// gate_proj, up_proj and down_proj.
+// W contains the rows of gate_proj, then the rows of up_proj. `parts` are the leaf tensors of gate_proj, up_proj and
+// down_proj; they are inputs of the node so that they receive the gradients (as in LinearFunction).
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& W, const at::Tensor& W_down,
                             at::TensorList parts, const NormOutput& input, bool recompute, bool fp8, bool training) {
@@ -252,7 +252,8 @@ at::Tensor ExpertsMlp::run(const at::Tensor& tokens) const {
   const at::Tensor shares = at::softmax(best, 1);
   at::Tensor out = at::zeros_like(tokens);
   for (int64_t e = 0; e < config_.mlp.experts; ++e) {
-    // Rows: token index, and rank of this expert among the token's experts.
+    // One row per token that selected expert e: the index of the token, and the position of e among the experts that
+    // the token selected.
     const at::Tensor places = chosen.eq(e).nonzero();
     if (places.size(0) == 0) continue;
     const at::Tensor token = places.select(1, 0);

@@ -18,8 +18,8 @@ class FeedForward {
   // True if forward() accepts an input with NormOutput::pending, that is, if it computes the preceding norm itself
   // (model/blocks/norm.h).
   virtual bool computes_norm() const { return false; }
-  // Fills the MLP fields of `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that
-  // kernel does not support this MLP.
+  // Writes the weights of the MLP to `layer`, an argument of the fused decode kernel (ops/fused_decode_layers.h).
+  // Returns false if that kernel does not support this MLP.
   virtual bool describe(ops::FusedDecodeLayer&) const { return false; }
   // x (..., hidden_size) -> output of the same shape. If x.pending is true, the result includes the residual stream
   // x.from. With `recompute`, intermediate activations are recomputed in the backward pass instead of saved, and no
@@ -30,7 +30,7 @@ class FeedForward {
   // config.init_std_of(name)); other parameters keep the values set by the constructor.
   virtual NamedTensors parameters() const = 0;
 
-  // Linear layers that are the only readers of their parameters (see model/blocks/shard_hooks.h).
+  // The linear layers whose weights no other code reads (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 };
 

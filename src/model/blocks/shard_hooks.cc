@@ -31,7 +31,8 @@ struct AtBackward : torch::autograd::Function<AtBackward> {
   }
 };
 
-// Adds a call of run() to the stream's backward pass. The residual is undefined before the first layer.
+// Returns the stream with an autograd node that calls run() in the backward pass. stream.residual is undefined before
+// the first layer.
 ResidualStream at_backward(const ResidualStream& stream, std::function<void()> run) {
   variable_list tensors{stream.branch};
   if (stream.residual.defined()) tensors.push_back(stream.residual);

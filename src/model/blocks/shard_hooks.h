@@ -1,5 +1,5 @@
-// Parameter shards: units of parameters that are gathered (or loaded) together, and the hooks that gather and free them
-// around their use in the forward and the backward pass.
+// Hooks for sharded or offloaded parameters. The parameters are grouped into units. The hooks gather (or load) the
+// weights of a unit before its use in the forward and the backward pass, and free them afterwards.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -16,13 +16,14 @@ class Linear;
 // separate units.
 struct ShardUnit {
   NamedTensors parameters;              // trained parameters only
-  std::vector<const Linear*> products;  // linear layers that are the only readers of some of the parameters
+  std::vector<const Linear*> products;  // linear layers; no other code reads their weights
 };
 
 class ShardHooks {
  public:
   virtual ~ShardHooks() = default;
-  // Makes the weights of `unit` resident. `next` is the unit used after it, if known, for prefetching.
+  // Allocates and gathers (or loads) the weights of the ShardUnit with index `unit`. `next` is the index of the unit
+  // that is used after it, if known, so that its weights can be prefetched.
   virtual void unshard(size_t unit, std::optional<size_t> next) = 0;
   virtual void reshard(size_t unit) = 0;
 };
@@ -44,10 +45,12 @@ class ScopedUnshard {
   size_t unit_;
 };
 
-// Runs the hooks at this point of the autograd graph and returns the streams of all batches unchanged; `hooks` may be
-// null. Forward pass: unshard(unit, next) before the unit computes, and reshard(unit) after it. Backward pass, in
-// reverse order: unshard(unit, previous) before the unit's backward pass, and reshard(unit) after it, when the
-// gradients of all its parameters are complete.
+// run_pre_forward_hooks must be called before a unit computes, and run_post_forward_hooks after it. `hooks` may be
+// null. `streams` contains the residual stream of each batch; its values do not change, but autograd nodes are added to
+// it, so that hooks also run in the backward pass.
+//  Forward pass: unshard(unit, next) before the unit computes, and reshard(unit) after it.
+//  Backward pass: unshard(unit, previous) before the unit's backward pass, and reshard(unit) after it, when the
+//  gradients of all parameters of the unit are complete.
 void run_pre_forward_hooks(ShardHooks* hooks, size_t unit, std::optional<size_t> next,
                            std::vector<ResidualStream>& streams);
 void run_post_forward_hooks(ShardHooks* hooks, size_t unit, std::optional<size_t> previous,

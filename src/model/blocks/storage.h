@@ -8,10 +8,12 @@
 namespace lazy {
 
 void release_storage(const c10::Storage& storage);
-// Makes `storage` refer to `numel` elements of `whole`, starting at element `begin`. The storage keeps `whole` alive.
+// Makes `storage` refer to `numel` elements of `whole`, starting at element `begin`. The storage then owns a reference
+// to the memory of `whole`.
 void bind_storage(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel);
 
-// Returns freed heap memory to the operating system (malloc_trim), because glibc retains free blocks between live ones.
+// Returns freed heap memory to the operating system (malloc_trim), because glibc retains freed blocks between blocks in
+// use.
 void return_free_memory();
 
 }  // namespace lazy

@@ -16,8 +16,8 @@ class Fields;
 // How a tensor of a file is assembled from the model's tensors.
 enum class Interleaving {
   plain,  // the file's tensor equals the model's tensor
-  // The rows of all parts for the first head, then for the second, ... (BLOOM, Qwen3 with gates). With one head it is
-  // the concatenation of matrices of different heights (Phi-3).
+  // The file's tensor contains the rows of all parts for the first head, then for the second head, and so on (BLOOM,
+  // Qwen3 with gates). With one head it is the concatenation of matrices of different heights (Phi-3).
   by_head,
   transposed,  // matrices (out, in) concatenated along out, then transposed (GPT-2's Conv1D); or concatenated vectors
   stacked,     // matrices (out, in) concatenated along out (Transformer-XL)
@@ -25,7 +25,7 @@ enum class Interleaving {
 };
 
 struct StoredTensor {
-  std::string name;  // in files; the prefix `transformer.` or `model.` is optional
+  std::string name;  // name in files; a file may omit the prefix `transformer.` or `model.`
   std::vector<int64_t> shape;
   std::vector<std::string> parts;  // names of the model's tensors; all have the same shape unless `rows` is given
   Interleaving interleaving = Interleaving::plain;
@@ -36,15 +36,15 @@ struct StoredTensor {
 
 struct Family {
   ModelFamily family;                // its name is model_type in config.json
-  const char* architecture;          // the class in transformers
+  const char* architecture;          // name of the class in transformers
   std::vector<const char*> ignored;  // name suffixes of buffers that are ignored on load
   void (*defaults)(ModelConfig&);    // sets the properties that all models of the family share, and default sizes
   void (*read)(const config_json::Fields&, ModelConfig&);      // reads the family's fields of config.json
   void (*write)(const ModelConfig&, nlohmann::ordered_json&);  // writes the family's fields of config.json
-  void (*check)(const ModelConfig&);                           // Error if the layout cannot represent the model
+  void (*check)(const ModelConfig&);                           // throws Error if the layout cannot represent the model
   std::vector<StoredTensor> (*tensors)(const ModelConfig&);    // the tensors in file order, without a tied head
   bool quantized = false;                                      // read() handles quantization_config
-  const char* head = "lm_head.weight";                         // a file without this tensor has a tied head
+  const char* head = "lm_head.weight";  // a file without it has a head that is tied to the embedding
 };
 
 // GPT-2 (Radford et al. 2019), GPT2LMHeadModel: LayerNorm, learned positions, biases everywhere, an MLP with GELU.
@@ -80,7 +80,7 @@ const std::vector<const Family*>& families();
 const Family* find_family(const std::string& model_type);  // null if not registered
 const Family* family_of(const ModelConfig& config);        // null for the Llama and Lazy layouts
 
-// The model's own tensors, for families whose files store each of them separately.
+// Returns one entry per parameter of the model, for families whose files store every parameter as a separate tensor.
 std::vector<StoredTensor> plain_tensors(const ModelConfig& config);
 
 // The tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.

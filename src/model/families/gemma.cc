@@ -12,7 +12,7 @@ using config_json::Fields;
 using nlohmann::json;
 
 constexpr double kLocalBase = 1e4;  // default RoPE base of layers with a window
-constexpr int64_t kWindow = 4096;   // default of transformers
+constexpr int64_t kWindow = 4096;   // default of sliding_window in transformers
 
 void gemma_defaults(ModelConfig& m) {
   m.norm.sandwich_norm = m.norm.unit_offset = true;
@@ -60,7 +60,7 @@ void read_gemma(const Fields& fields, const char* type, ModelConfig& m) {
   if (!(scalar > 0)) fields.wrong("query_pre_attn_scalar", "more than 0", scalar);
   m.attention.multiplier = 1 / std::sqrt(scalar);
   read_softcap(fields, "final_logit_softcapping", m.multipliers.logits_softcap);
-  m.bos_token_id = 2;  // both tokens are read after this function, and these are their defaults
+  m.bos_token_id = 2;  // defaults: the caller reads both ids after this function
   m.eos_token_id = 1;
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;
@@ -79,7 +79,7 @@ void write_gemma(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_activation"] = "gelu_pytorch_tanh";
   out["attention_bias"] = m.attention.qkv_bias;
   const double scalar = 1 / (m.score_scale(0) * m.score_scale(0)), rounded = std::round(scalar);
-  if (std::abs(scalar - rounded) < 1e-9 * scalar) {  // transformers accepts integers only
+  if (std::abs(scalar - rounded) < 1e-9 * scalar) {  // transformers accepts only an integer here
     out["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
   } else {
     out["query_pre_attn_scalar"] = scalar;

@@ -21,7 +21,7 @@ void read_olmo2(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 2048;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.bos_token_id = -1;  // both tokens are read after this function, and these are their defaults
+  m.bos_token_id = -1;  // defaults: the caller reads both ids after this function
   m.eos_token_id = 50279;
   config_json::read_rope(fields, m);
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
@@ -32,7 +32,7 @@ void read_olmo2(const Fields& fields, ModelConfig& m) {
 void write_olmo2(const ModelConfig& m, nlohmann::ordered_json& out) {
   config_json::write_sizes(m, out);
   out["attention_bias"] = m.attention.qkv_bias;
-  out["pad_token_id"] = nullptr;  // the default of transformers may exceed vocab_size
+  out["pad_token_id"] = nullptr;  // null, because the default id in transformers may exceed vocab_size
   config_json::write_rope(m, out);
 }
 

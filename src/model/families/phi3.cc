@@ -20,7 +20,7 @@ void read_phi3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 4096;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.eos_token_id = 32000;  // default; the key is read after this function
+  m.eos_token_id = 32000;  // default: the caller reads the id after this function
   config_json::read_rope(fields, m);
   config_json::read_window(fields, "phi3", m);
   config_json::require_silu(fields);
@@ -29,7 +29,7 @@ void read_phi3(const Fields& fields, ModelConfig& m) {
 void write_phi3(const ModelConfig& m, nlohmann::ordered_json& out) {
   config_json::write_sizes(m, out);
   out["partial_rotary_factor"] = m.positions.partial_rotary_factor;
-  out["pad_token_id"] = nullptr;  // the default of transformers may exceed vocab_size
+  out["pad_token_id"] = nullptr;  // null, because the default id in transformers may exceed vocab_size
   config_json::write_rope(m, out);
   config_json::write_window(m, out);
 }

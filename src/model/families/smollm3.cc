@@ -48,7 +48,7 @@ void read_smollm3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 32768;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.tie_embeddings = true;  // defaults; the keys of this value and of the tokens are read after this function
+  m.tie_embeddings = true;  // defaults: the caller reads this value and both ids after this function
   m.bos_token_id = 128000;
   m.eos_token_id = 128001;
   config_json::read_rope(fields, m);
@@ -63,7 +63,7 @@ void write_smollm3(const ModelConfig& m, nlohmann::ordered_json& out) {
   config_json::write_sizes(m, out);
   out["attention_bias"] = m.attention.qkv_bias;
   out["mlp_bias"] = false;
-  out["pad_token_id"] = nullptr;  // the default of transformers may exceed vocab_size
+  out["pad_token_id"] = nullptr;  // null, because the default id in transformers may exceed vocab_size
   config_json::write_rope(m, out);
   out["no_rope_layers"] = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < m.num_layers; ++i) out["no_rope_layers"].push_back(m.rope_base_of(i) == 0 ? 0 : 1);

@@ -142,7 +142,7 @@ void check_transformer_xl(const ModelConfig& m) {
          m.attention.num_kv_heads);
 }
 
-// Adds the tensors outside the layers. Files may contain tied tables and tied projections a second time.
+// Adds the tensors outside the layers. Files may also contain tied tables and tied projections under a second name.
 void add_vocabulary(const ModelConfig& m, std::vector<StoredTensor>& out) {
   using namespace adaptive_names;
   const AdaptiveVocabulary& a = m.adaptive;

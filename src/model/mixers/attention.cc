@@ -55,7 +55,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
           {c.attention.num_heads * c.attention.head_dim, c.attention.num_kv_heads * c.attention.head_dim,
            c.attention.num_kv_heads * c.attention.head_dim},
           device,
-          /*last_apart=*/true),  // q and k are rotated out of place; as separate tensors, their inputs are freed early
+          /*last_apart=*/true),  // RoPE copies q and k; with v separate, the unrotated q and k are freed early
       output(c.attention.num_heads * c.attention.head_dim, {c.hidden_size}, device),
       config_(c),
       heads_(c.attention.num_heads),
@@ -158,7 +158,7 @@ at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bia
 }
 
 bool AttentionMixer::set_cache_rounding(const ops::Rounding& rounding) const {
-  if (r_proj.defined()) return false;  // the tokens of the Transformer-XL memory are projected again from hidden states
+  if (r_proj.defined()) return false;  // Transformer-XL computes the keys of its memory from hidden states
   cache_rounding_ = rounding;
   return true;
 }
@@ -237,13 +237,14 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
     return project(stream(qkv.forward(x), layer, *options.cache), x, probe);
   }
   if (r_proj.defined()) return project(attend_relative(x, qkv.forward(x), layer, options, stats), x, probe);
-  // With pages, RoPE does not depend on the sequence length (paged_unsupported_reason).
+  // With a paged KV cache, the rotation does not depend on the length of the sequence, because
+  // paged_unsupported_reason() rejects models for which it does. Any length (here 1) is therefore valid.
   const Rope rope = rope_at(config_, options.packed ? options.packed->longest : options.paged ? 1 : start + length);
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
-  // With pages, the kernel that writes the keys to the cache applies RoPE. Exception: RoPE is applied here if a hook or
-  // the rounding of the cache needs the rotated keys first.
+  // With a paged KV cache, the kernel that writes the keys to the cache applies RoPE. Exception: RoPE is applied here
+  // if an activation hook or the rounding of the cache needs the rotated keys first.
   const bool rotate_on_cache_write =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();
   ops::AttentionOptions attention = attention_options();
@@ -347,7 +348,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
     std::tie(out, lse, statistics) = ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options,
                                                  paged.block_table, {}, /*invariant=*/true);
   } else {
-    // Gathers all tokens of the only sequence from its pages, in order.
+    // The batch has only one sequence: gathers all of its tokens from its pages, in order.
     const auto gathered = [&](const at::Tensor& pool) {
       const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
       return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
@@ -363,7 +364,8 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
 
 namespace {
 
-// The detached layer input from which the memory of later segments is computed (Transformer-XL, arXiv 1901.02860).
+// Returns the normalized input of the layer, detached from autograd. In Transformer-XL (arXiv 1901.02860), later
+// segments compute the keys and values of their memory from it.
 at::Tensor detached_memory(const NormOutput& x) {
   if (!x.from.defined()) return x.value.detach();
   const at::Tensor from = x.from.detach();
@@ -371,7 +373,7 @@ at::Tensor detached_memory(const NormOutput& x) {
   return at::layer_norm(from.to(at::kFloat), x.weight.sizes(), x.weight, x.bias, x.eps).to(from.scalar_type());
 }
 
-// Runs relative attention on each document separately.
+// Computes relative attention for each document of a packed batch separately.
 std::pair<at::Tensor, at::Tensor> relative_packed(const RelativeInputs& all, const PackedSequences& packed) {
   const auto on_host = [](const at::Tensor& t) { return t.to(at::kCPU, at::kInt).contiguous(); };
   const at::Tensor begin_q = on_host(packed.cu_seqlens_q), begin_k = on_host(packed.cu_seqlens_k);
@@ -427,7 +429,7 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
                     .segments = {config_.positions.segment_length, config_.positions.memory_length}};
   in.attention.return_stats = stats != nullptr;
   if (in.segments.memory > 0 && at::GradMode::is_enabled()) {
-    // If hooks replaced keys or values, the Transformer-XL memory also uses the replacements.
+    // If activation hooks replaced the keys or values, the memory of the following segments uses the replacements too.
     const auto past = replaced ? std::vector<at::Tensor>() : qkv.forward(detached_memory(x));
     in.past_k = replaced ? k.detach() : normed(keys(past), k_norm);
     in.past_v = replaced ? v.detach() : values(past);
@@ -457,7 +459,8 @@ at::Tensor AttentionMixer::attend_relative(const NormOutput& x, const std::vecto
     const at::Tensor scores = probe("attention.scores", relative_scores(in));
     const at::Tensor weights = probe("attention.weights", ops::normalized_weights(scores, *attention_terms()));
     if (stats) *stats = ops::weight_statistics(weights);
-    // The cache does not contain the first key of the text any more.
+    // Statistic 0 is the weight of the first key of the text. The cache no longer contains this key, so its weight is
+    // 0.
     if (stats && in.first > 0) stats->select(0, 0).zero_();
     return relative_values(weights, in);
   }

@@ -39,15 +39,17 @@ class AttentionMixer : public Mixer {
     return AttentionProjections{qkv.parts()[0], qkv.parts()[1], qkv.parts()[2], q_bias, k_bias, v_bias};
   }
 
-  // Parts of qkv: q_proj, k_proj, v_proj; of output: o_proj; of gate: gate_proj, if there is a gate.
+  // The parameters of the linear layers: `qkv` has q_proj, k_proj and v_proj; `output` has o_proj; `gate` has
+  // gate_proj, or no parameters if the configuration has no output gate.
   Linear qkv, output, gate;
-  at::Tensor distance_bias;  // (heads, W) fp32; undefined without a distance bias
+  at::Tensor distance_bias;  // (heads, W) fp32: bias at the distances 0 to W - 1; undefined without a bias
   at::Tensor tau;            // offset of elastic softmax, (heads) fp32; undefined without an offset
-  at::Tensor sink, slopes;   // (heads) fp32: logit of softmax_sink; slopes of ALiBi; undefined if not used
+  at::Tensor sink, slopes;   // (heads) fp32: sink logits of softmax_sink, slopes of ALiBi; undefined if not used
   at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32; undefined without biases
   at::Tensor q_norm, k_norm;  // (head_dim) fp32: weights of the RMSNorm of each head; undefined without these norms
-  // Transformer-XL positions, fp32: W_r (heads * head_dim, hidden_size), and u and v (heads, head_dim). Undefined for
-  // other positions.
+  // Parameters of Transformer-XL positions (arXiv 1901.02860), fp32: r_proj is the matrix W_r of the paper, (heads *
+  // head_dim, hidden_size); content_bias and position_bias are its vectors u and v, (heads, head_dim). Undefined for
+  // other kinds of positions.
   at::Tensor r_proj, content_bias, position_bias;
 
  private:
@@ -55,22 +57,22 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
-  // Describes the cache slots to which the layer's new keys and values are written. If `rope_base` is 0, q and k are
-  // already rotated.
+  // Describes the slots of the paged KV cache to which the layer writes its new keys and values. If `rope_base` is 0, q
+  // and k are already rotated.
   ops::PagePlaces places_of(int64_t layer, double rope_base, const ops::RopeOptions& rope,
                             const PagedKeys& paged) const;
-  // Used if paged.sources is defined: writes keys and values to pages, gathers the keys and values that `sources`
-  // refers to, and attends to these.
+  // Used if paged.sources is defined: writes the new keys and values to their pages, gathers the keys and values that
+  // paged.sources refers to into contiguous tensors, and computes the attention over these tensors.
   at::Tensor attend_gathered(const ops::PageWrite& write, const PagedKeys& paged, ops::AttentionOptions options,
                              at::Tensor* stats) const;
-  // Used if paged.sources is undefined: attends to each sequence's pages. q is rotated, and the keys and values of the
-  // new tokens are already in the pages.
+  // Used if paged.sources is undefined: computes the attention of q over the pages of each sequence. q is already
+  // rotated, and the keys and values of the new tokens are already in the pages.
   at::Tensor attend_paged(const at::Tensor& q, int64_t layer, const PagedKeys& paged,
                           const ops::AttentionOptions& options, at::Tensor* stats) const;
 
   // Reshapes one part of qkv to (batch, length, heads, head_dim) and adds the bias if there is one.
   at::Tensor by_head(const at::Tensor& part, const at::Tensor& bias, int64_t heads) const;
-  // Applies the per-head RMSNorm if there is one.
+  // Applies the RMSNorm with weight `norm` to each head of `heads`; returns `heads` unchanged if `norm` is undefined.
   at::Tensor normed(const at::Tensor& heads, const at::Tensor& norm) const;
 
   // Rounds keys or values (batch, length, kv_heads, head_dim) to the precision of the cache (set_cache_rounding). If
@@ -81,7 +83,7 @@ class AttentionMixer : public Mixer {
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
                                const LayerHooks& probe, at::Tensor* stats) const;
 
-  // Attention with a streaming cache.
+  // Attention with a streaming cache: a KV cache of constant size that retains only some of the tokens (streaming.h).
   at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;
   // Attention with Transformer-XL positions. Returns (batch, length, heads, head_dim).
   at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,

@@ -82,7 +82,7 @@ std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
                                               const TensorList& shared, const TensorList& state, bool last_state,
                                               const ChunkFunction& form, int64_t tokens_per_checkpoint) {
   if (!pieces.empty()) pieces.back().needs_state = last_state;
-  std::vector<std::vector<ChunkSpan>> groups;  // the spans between two saved states
+  std::vector<std::vector<ChunkSpan>> groups;  // each group contains the spans between two saved states
   std::vector<int64_t> lengths;
   for (const ChunkSpan& piece : pieces) {
     if (lengths.empty() || lengths.back() >= tokens_per_checkpoint) groups.emplace_back(), lengths.push_back(0);
@@ -133,7 +133,7 @@ at::Tensor chunkwise_read(const ChunkwiseUpdate& form, const at::Tensor& x, cons
   if (form.keep.defined()) y = y * form.keep;
   if (form.carry.defined()) y = y + form.carry * through(S, bias.b_S);
   at::Tensor overlap = at::matmul(x, u.transpose(-1, -2));
-  // The bias is a weight whose input is always 1, so it adds the product 1 * 1.
+  // The bias b acts as a weight whose input is always 1, so it adds 1 * 1 to each inner product.
   if (bias.b.defined()) overlap = overlap + 1;
   return y - at::matmul(form.steps * overlap, g);
 }

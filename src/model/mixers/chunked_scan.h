@@ -1,5 +1,5 @@
-// Sequential scan over the chunks of a sequence, for mixers in which the computation of a chunk starts from the state
-// after the previous chunk.
+// Sequential scan over the chunks of a sequence, for mixers that compute each chunk from the state after the previous
+// chunk.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,9 +13,9 @@ namespace lazy {
 struct ChunkSpan {
   int64_t begin, length;
   int64_t offset;   // position of the span's first token within its chunk
-  bool ends_chunk;  // the span's last token is the last token of a chunk
+  bool ends_chunk;  // true: the span's last token is the last token of a chunk
   bool starts_document;
-  int64_t chunks = 1;       // number of whole chunks, if the span has more than one chunk
+  int64_t chunks = 1;       // number of chunks in the span; 1 if the span is a part of a chunk
   bool needs_state = true;  // false: the state after the span is not used
 };
 
@@ -51,9 +51,9 @@ std::pair<TensorList, TensorList> scan_chunks(std::vector<ChunkSpan> pieces, con
 // steps_ts u_s^T g_s. Here, W and S (..., in, out) are the weights and the momentum at the start of the chunk. u_s^T
 // g_s is the gradient at token s, where u_s is the input and g_s the gradient of the loss with respect to the output.
 struct ChunkwiseUpdate {
-  at::Tensor keep;   // (..., T, 1); undefined: 1
-  at::Tensor carry;  // (..., T, 1); undefined: no momentum S
-  at::Tensor steps;  // (..., T, T), lower triangular
+  at::Tensor keep;   // factors keep_t of W, (..., T, 1); undefined: all 1
+  at::Tensor carry;  // factors carry_t of S, (..., T, 1); undefined: no momentum S
+  at::Tensor steps;  // factors steps_ts of the gradients, (..., T, T), lower triangular
 };
 
 // chunkwise_read() computes x_t W_t for every token t without materializing W_t. Shapes: x (..., T, in), u (..., T,

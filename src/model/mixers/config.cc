@@ -86,7 +86,7 @@ void read_mixer(Config& config, ModelConfig& m) {
 void refuse_mixer_keys(Config& config, const std::string& kind) {
   const ConfigSection model = config.section("model"), mixer = config.section("mixer");
   for (const char* key :
-       {"heads", "key_dim", "value_dim", "chunk"}) {  // keys that all mixers have; the mixer-specific keys follow
+       {"heads", "key_dim", "value_dim", "chunk"}) {  // keys that all mixers have; keys of single mixers follow
     if (!mixer.has(key)) continue;
     fail("model",
          "{}: mixer.{}: not supported by {}, whose heads are set by num_heads and head_dim of [model]; supported by {}",
@@ -155,7 +155,7 @@ void check_mixer(const ModelConfig& m) {
   check_range(x.memory_expansion, "mixer.memory_expansion", 1, 1 << 10);
   check_range(x.persistent, "mixer.persistent", 0, 1 << 14);
   check_range(x.segment, "mixer.segment", 1, 1 << 24);
-  if (x.chunk < 0 || x.chunk > m.max_length) {  // 0 selects the default of the mixer, if the value affects only speed
+  if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer chooses a size, which affects only its speed
     const bool follows = x.chunk == x.segment && reads(kind, "segment");
     fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk",
          m.max_length, x.chunk);

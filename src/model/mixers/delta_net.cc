@@ -33,17 +33,17 @@ class DeltaNetMixer final : public Mixer {
   // Returns SiLU of a projection, after the short convolution if there is one. `state` may be null; otherwise it is the
   // state of the convolution, which is updated.
   at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
-  at::Tensor unit(const at::Tensor& heads) const;  // (B, L, H, K), L2-normalized per head
+  at::Tensor unit(const at::Tensor& heads) const;  // scales each vector of K elements in (B, L, H, K) to length 1
 
   int64_t heads_, key_dim_, value_dim_, chunk_;
   bool convolves_, gate_, decays_;
   double norm_eps_;
-  Linear qkvg_, rates_, output_;  // rates_ has the parts b_proj, a_proj
+  Linear qkvg_, rates_, output_;  // rates_: b_proj (beta) and a_proj (decay)
   ParameterTable table_;
   at::Tensor unit_weight_;
 };
 
-constexpr int64_t kDeltaNetChunk = 64;  // fastest on a CPU
+constexpr int64_t kDeltaNetChunk = 64;  // the fastest chunk size on a CPU
 
 DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
     : heads_(c.mixer.heads),
@@ -60,7 +60,8 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
   if (decays_) rates.push_back(heads_);
   qkvg_ = Linear(c.hidden_size, rows, device);
   rates_ = Linear(c.hidden_size, rates,
-                  // A separate layer, because these few columns would misalign the rows of the remaining parts.
+                  // A separate linear layer: as additional parts of qkvg_, these few columns would misalign the output
+                  // rows.
                   device);
   output_ = Linear(value, {c.hidden_size}, device);
   NamedTensors made = {{"attn.b_proj.weight", rates_.parts()[0]}, {"attn.o_proj.weight", output_.parts()[0]}};
@@ -97,7 +98,7 @@ at::Tensor DeltaNetMixer::convolved(const char* weight, const at::Tensor& x, con
   return y.out;
 }
 
-// x / sqrt(sum of squares + 1e-6), computed as an RMSNorm with scaled weight and epsilon.
+// Returns x / sqrt(sum of x^2 + 1e-6) for each head, computed as an RMSNorm whose weight and epsilon are scaled.
 at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
   return ops::rms_norm(heads, unit_weight_, 1e-6 / static_cast<double>(key_dim_));
 }

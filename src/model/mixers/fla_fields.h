@@ -7,7 +7,8 @@
 
 namespace lazy {
 
-// Returns the field `name` times `base`, which must be an integer. `otherwise` is the value if the field is absent.
+// Returns the value of the field `name` (`otherwise` if it is absent) times `base`. Throws Error if the product is not
+// an integer.
 inline int64_t expanded(const config_json::Fields& fields, const char* name, double otherwise, int64_t base) {
   double factor = otherwise;
   fields.number({name}, factor);
@@ -18,7 +19,8 @@ inline int64_t expanded(const config_json::Fields& fields, const char* name, dou
   return std::llround(size);
 }
 
-// Returns expanded(fields, name, otherwise, base) / heads. Throws Error if the division leaves a remainder.
+// Returns the size of one head: expanded(fields, name, otherwise, base) / heads. Throws Error if the division leaves a
+// remainder.
 inline int64_t expanded_head(const config_json::Fields& fields, const char* name, double otherwise, int64_t base,
                              int64_t heads) {
   const int64_t size = expanded(fields, name, otherwise, base);
@@ -44,7 +46,8 @@ inline int64_t read_inner_heads(const config_json::Fields& fields, const char* s
   return inner;
 }
 
-// Checks a field that selects a method and for which only the value `only` is supported.
+// Checks the field `name`, which selects a method. Throws Error if it has a value other than `only`, the supported
+// method.
 inline void require_value(const config_json::Fields& fields, const char* name, const char* only) {
   std::string found = only;
   fields.string({name}, found);
@@ -52,7 +55,7 @@ inline void require_value(const config_json::Fields& fields, const char* name, c
     fields.wrong(name, fmt::format("{} (other values are not supported by this decoder)", only).c_str(), found);
 }
 
-// Checks an optional boolean field, which must be true if it is present.
+// Checks the optional boolean field `name`. Throws Error if it is false.
 inline void require_true(const config_json::Fields& fields, const char* name) {
   bool on = true;
   fields.boolean({name}, on);

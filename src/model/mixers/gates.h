@@ -9,12 +9,13 @@ namespace lazy {
 at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias);
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log);  // returns -exp(A_log) * step, with A_log (H)
 
-// Initialize `tensor` in place. A is uniform in [low, high]; the step size is log-uniform in [1e-3, 0.1].
+// Initialize `tensor`, the parameter A_log or dt_bias, in place. exp(A_log) is uniform in [low, high]; the step size
+// softplus(dt_bias) is log-uniform in [1e-3, 0.1].
 void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& generator);
 void init_dt_bias(at::Tensor& tensor, at::Generator& generator);
 
-// Normalizes o (B, L, H, V) with `weight` (V) and multiplies it by the gate (B, L, H V), if defined. Returns (B, L, H
-// V).
+// Returns the RMSNorm of each head of o (B, L, H, V), with the weight (V), multiplied by silu(gate) if the gate (B, L,
+// H V) is defined. The result has the shape (B, L, H V).
 at::Tensor output_norm(const at::Tensor& o, const at::Tensor& weight, double eps, const at::Tensor& gate);
 
 }  // namespace lazy

@@ -33,7 +33,7 @@ class Mamba2Mixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  at::Tensor normed(const at::Tensor& y) const;  // (B, L, inner), normalized per group
+  at::Tensor normed(const at::Tensor& y) const;  // RMSNorm of y (B, L, inner) in each group
 
   int64_t heads_, head_dim_, state_size_, groups_, chunk_;
   double norm_eps_;
@@ -70,7 +70,8 @@ bool Mamba2Mixer::init_parameter(const std::string& name, at::Tensor& tensor, co
   } else if (name == "mixer.D" || name == "mixer.norm.weight") {
     tensor.fill_(1);
   } else if (name == "mixer.out_proj.weight") {
-    // The bound decreases with the number of layers, because every layer adds to the residual stream.
+    // Initializes the output projection uniformly. The bound decreases with the number of layers, because the outputs
+    // of all layers are added in the residual stream.
     const double bound = 1 / std::sqrt(static_cast<double>(tensor.size(1) * c.num_layers));
     tensor.uniform_(-bound, bound, generator);
   } else {
@@ -109,8 +110,8 @@ at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const Forwar
                                              .initial_state = state[0],
                                              .cu_seqlens = wave.cu_seqlens},
                                             chunk_);
-  // The backward pass recomputes the convolution, the gate and the norm. Saving their results would double the memory
-  // that a layer saves.
+  // The backward pass recomputes the results of the convolution, the gate and the norm. Saving them would double the
+  // memory that a layer saves for the backward pass.
   const auto convolve = [cu_seqlens = wave.cu_seqlens](const std::vector<at::Tensor>& t) {
     const recurrence::ConvolutionInputs again{
         .x = t[0], .weight = t[1], .bias = t[2], .state = t[3], .cu_seqlens = cu_seqlens};
@@ -173,7 +174,7 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
     fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  // transformers uses the first of these names.
+  // The transformers library uses the first of these names.
   fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);
   fields.interval("time_step_limit", x.step_min, x.step_max);
 }
@@ -186,7 +187,8 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["state_size"] = x.state_size;
   out["n_groups"] = x.groups;
   out["conv_kernel"] = x.conv_size;
-  // JSON has no infinity, and only Python reads the "Infinity" that Python writes.
+  // JSON cannot represent infinity, and only Python reads the "Infinity" that Python writes. The largest double is
+  // written instead.
   if (x.step_min > 0 || !std::isinf(x.step_max))
     out["time_step_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};
   out["use_conv_bias"] = true;
@@ -203,7 +205,7 @@ const MixerKind kMamba2 = {.type = MixerType::mamba2,
                            .architecture = "Mamba2ForCausalLM",
                            .mlp = false,
                            .norm_eps = 1e-5,
-                           // The key `gate` accepts only one value.
+                           // The key `gate` accepts only the value true.
                            .keys = {"conv_size", "state_size", "groups", "gate"},
                            .make = make_mixer_as<Mamba2Mixer>,
                            .infer_sizes = infer_mamba2_sizes,

@@ -6,9 +6,9 @@ namespace lazy {
 
 extern const MixerKind kMamba2;
 
-// The inner width. MixerConfig::value_dim is the head size, and key_dim is the state size N.
+// Returns the inner width, heads * head size. MixerConfig::value_dim is the head size, and key_dim is the state size N.
 inline int64_t mamba2_inner(const MixerConfig& x) { return x.heads * x.value_dim; }
-// The number of channels that are convolved: x, B and C.
+// Returns the number of channels of the short convolution, whose input is the concatenation of x, B and C.
 inline int64_t mamba2_convolved(const MixerConfig& x) { return mamba2_inner(x) + 2 * x.groups * x.state_size; }
 
 }  // namespace lazy

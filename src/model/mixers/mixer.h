@@ -19,8 +19,8 @@
 
 namespace lazy {
 
-// The query, key and value projections of a layer, (out_features, hidden_size) fp32, and their biases, which may be
-// undefined. They alias the model's parameters: in-place changes modify the model.
+// The weights of a layer's query, key and value projections, (out_features, hidden_size) fp32, and their biases, which
+// may be undefined. These tensors share memory with the model's parameters: in-place changes modify the model.
 struct AttentionProjections {
   at::Tensor q, k, v, q_bias, k_bias, v_bias;
 };
@@ -46,7 +46,7 @@ class Mixer {
   // are not trained.
   virtual NamedTensors parameters() const = 0;
 
-  // The linear layers that alone read their parameters (see model/blocks/shard_hooks.h).
+  // The linear layers whose parameters no other code reads (see model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 
   // Initializes the parameter `name`, whose values are in `tensor`, fp32 on the CPU. Returns false to keep the current
@@ -54,12 +54,12 @@ class Mixer {
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
 
-  // After this call, keys and values are rounded to the precision of a quantized cache. Returns false if the mixer has
-  // no keys and values.
+  // From this call on, the mixer rounds its keys and values, as a quantized KV cache does. Returns false if the mixer
+  // has no keys and values.
   virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
-  // Fills the mixer's fields of `layer` for the fused decode kernel (ops/fused_decode_layers.h). Returns false if that
-  // kernel does not support this mixer.
+  // Writes the mixer's weights and parameters to `layer`, an argument of the fused decode kernel
+  // (ops/fused_decode_layers.h). Returns false if that kernel does not support this mixer.
   virtual bool describe(ops::FusedDecodeLayer&, const ForwardOptions&) const { return false; }
 
   // The attention terms and projections of the layer, or nullopt for mixers other than attention.
@@ -85,15 +85,15 @@ class ParameterTable {
   ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
 
   const NamedTensors& all() const { return all_; }
-  at::Tensor operator[](const std::string& name) const;  // undefined if not listed
+  at::Tensor operator[](const std::string& name) const;  // an undefined tensor if the table has no such name
   void fill(const std::string& name, double value) const;
 
  private:
   NamedTensors all_;
 };
 
-// The layer's tensors in cache.states. The list is empty before the first token. The tensors must be replaced, not
-// modified in place.
+// Returns the state tensors of a layer in the cache (cache.states). The list is empty before the first token. Callers
+// must replace the tensors, not modify them in place.
 std::vector<at::Tensor>& layer_state(KVCache& cache, int64_t layer);
 
 // The recurrent state of one layer, which consists of `count` tensors. The tensors are undefined before the first token
@@ -102,7 +102,7 @@ class RecurrentState {
  public:
   RecurrentState(const ForwardOptions& options, int64_t layer, size_t count);
   at::Tensor& operator[](size_t n) { return tensors_[n]; }
-  void save();  // writes the state to the cache, if there is one
+  void save();  // writes the state to the cache; does nothing without a cache
 
  private:
   std::vector<at::Tensor> tensors_;

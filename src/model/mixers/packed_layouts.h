@@ -15,10 +15,11 @@ struct DocumentBatch {
 };
 struct DocumentBatches {
   std::vector<DocumentBatch> batches;
-  at::Tensor where;  // (tokens) int64: index of each packed token in the concatenation of all batches
+  at::Tensor where;  // (tokens) int64: index of each packed token in the concatenated, flattened batches
 };
 
-// Lengths are padded to multiples of `chunk`. cu_seqlens: (documents + 1). Empty documents are not in any batch.
+// Groups the documents into batches. The padded lengths are multiples of `chunk`. cu_seqlens has the shape (documents +
+// 1). Empty documents are not in any batch.
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device);
 
 // Converts x (1, tokens, ...) to (documents, length, ...).
@@ -29,8 +30,8 @@ at::Tensor unbatch_documents(const std::vector<at::Tensor>& answers, const Docum
 // The layout [prefix | document] for every document.
 struct PrefixedDocuments {
   PackedSequences sequences;  // the prefixes and documents; ids are undefined
-  at::Tensor from;            // (tokens with prefixes) int64: index of each token in [prefix | tokens of all documents]
-  at::Tensor rows;            // (tokens of all documents) int64: index of each token in the sequences with prefixes
+  at::Tensor from;            // (tokens including prefixes) int64: source of each token in [prefix | all documents]
+  at::Tensor rows;            // (tokens without prefixes) int64: index of each token in the layout with prefixes
 };
 
 struct PackedLayouts {

@@ -70,14 +70,14 @@ bool RetNetMixer::init_parameter(const std::string& name, at::Tensor& tensor, co
 
 at::Tensor RetNetMixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const auto parts = qkvg_.forward(x);
-  // State 0: the state of the recurrence; state 1: the number of tokens processed so far, stored on the device.
+  // state[0] is the state of the recurrence; state[1] is the number of tokens processed so far, stored on the device.
   RecurrentState state(options, layer, 2);
   const int64_t length = parts[0].size(1);
   ops::RopeOptions rope_options;
   if (options.packed) rope_options.positions = options.packed->positions;
   int64_t offset = options.cache ? options.cache->length : 0;
-  // The position is stored on the device, because a value on the host would be constant in a captured CUDA graph
-  // (graphed_state_runner.h).
+  // The position is read from the device, because a position passed from the host would be constant in a captured CUDA
+  // graph (graphed_state_runner.h).
   if (state[1].defined() && length == 1) {
     rope_options.positions = state[1];
     offset = 0;
@@ -156,7 +156,7 @@ const MixerKind kRetNet = {.type = MixerType::retnet,
                            .model_type = "retnet",
                            .architecture = "RetNetForCausalLM",
                            .hidden_ratio = 2,
-                           .keys = {"conv_size", "gate"},  // the key conv_size accepts only one value
+                           .keys = {"conv_size", "gate"},  // conv_size accepts only 0
                            .defaults = {.conv_size = 0},
                            .make = make_mixer_as<RetNetMixer>,
                            .infer_sizes = infer_retnet_sizes,

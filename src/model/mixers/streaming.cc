@@ -13,12 +13,12 @@
 namespace lazy {
 namespace {
 
-// Number of queries that share one matrix of scores. The matrix has recent + kBlock columns, of which each query needs
-// recent + 1.
+// Number of queries that are computed with one matrix of scores. In addition to the sink tokens, this matrix has
+// cache.recent + kBlock columns, of which each query uses cache.recent + 1.
 constexpr int64_t kBlock = 128;
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
-  if (rope.base == 0 || x.size(1) == 0) return x;  // no RoPE
+  if (rope.base == 0 || x.size(1) == 0) return x;  // the model has no RoPE, or x is empty
   return ops::rope(x, rope.base, offset,
                    {.rotary_dim = rope.rotary_dim,
                     .interleaved = rope.interleaved,
@@ -26,8 +26,8 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
                     .positions = positions});
 }
 
-// Attention for sequences whose tokens are all still in the cache, so that positions in the cache equal positions in
-// the text.
+// Attention for sequences of which all tokens are still in the cache. The positions in the cache are then equal to the
+// positions in the text.
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
   const at::Tensor q = turned(q_BLHD, in.rope, keys - length), rotated = turned(k, in.rope, 0);
@@ -44,8 +44,8 @@ class BlockedForm {
   BlockedForm(const StreamingInputs& in, const StreamingCache& cache) : in_(in), cache_(cache) {
     const auto whole = at::TensorOptions().dtype(at::kLong).device(in.q.device());
     const at::Tensor row = at::arange(kBlock, whole).unsqueeze(1);
-    // The distance to a sink token is its distance within a full cache. The distance to a recent token is the distance
-    // in the text.
+    // Distances between queries (rows) and keys (columns). For sink tokens, the distance is measured within a full
+    // cache; for recent tokens, it is measured in the text.
     const at::Tensor to_sinks = (cache.size() - at::arange(cache.sinks, whole)).expand({kBlock, cache.sinks});
     const at::Tensor to_recent = row + cache.recent - at::arange(cache.recent + kBlock, whole);
     const at::Tensor distance = at::cat({to_sinks, to_recent}, 1);
@@ -67,7 +67,8 @@ class BlockedForm {
     return normalizer == "softmax" || normalizer == "elastic" || normalizer == "sigmoid";
   }
 
-  // Computes the queries from token `first` of k on; `first` must exceed the size of the cache.
+  // Returns the outputs of the queries; query n belongs to token first + n of in_.k. `first` must exceed the size of
+  // the cache.
   at::Tensor run(const at::Tensor& q_BLHD, int64_t first) const {
     const int64_t length = q_BLHD.size(1);
     const auto whole = at::TensorOptions().dtype(at::kLong).device(q_BLHD.device());
@@ -108,8 +109,9 @@ class BlockedForm {
 
   const StreamingInputs& in_;
   StreamingCache cache_;
-  // visible_ has the shape (kBlock, sinks + recent + kBlock). added_ has the shape (1 or heads, kBlock, sinks + recent
-  // + kBlock); it contains the distance bias, or -infinity for keys that are not visible.
+  // visible_ (kBlock, sinks + recent + kBlock) is true where the query (row) sees the key (column). added_ (1 or heads,
+  // kBlock, sinks + recent + kBlock) is added to the scores: the distance bias, or -infinity for keys that are not
+  // visible.
   at::Tensor visible_, added_;
   at::Tensor count_;  // number of visible keys of each query, a scalar
 };
@@ -153,7 +155,8 @@ at::Tensor received_from(const at::Tensor& w_BHLK, int64_t kv_heads) {
   return w_BHLK.abs().unflatten(1, {kv_heads, -1}).sum({2, 3}).transpose(1, 2);
 }
 
-// Removes the token with index `gone` (batch, kv_heads) from each head of x (batch, tokens, kv_heads, ...).
+// Removes one token per sequence and head from x (batch, tokens, kv_heads, ...): the token with index `gone` (batch,
+// kv_heads).
 at::Tensor without(const at::Tensor& x, const at::Tensor& gone) {
   const at::Tensor left = at::arange(x.size(1) - 1, gone.options()).view({1, -1, 1});
   at::Tensor from = left + left.ge(gone.unsqueeze(1));

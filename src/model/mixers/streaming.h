@@ -1,5 +1,6 @@
-// Attention with a key-value cache of constant size (model/kv_cache.h), for models that were trained without it. Cached
-// keys are stored before RoPE; keys and queries are rotated according to their positions within the cache.
+// Attention with a key-value cache of constant size (StreamingCache in model/kv_cache.h), for models that were trained
+// without such a cache. Cached keys are stored before RoPE. Keys and queries are rotated according to their positions
+// within the cache, not within the text.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,14 +19,14 @@ struct StreamingInputs {
   Rope rope;
 };
 
-// Returns the output of each new token, (batch, length, heads, head_dim). The result is defined as if tokens arrived
-// one at a time and the cache was truncated after each token. A single token is computed exactly so. Several tokens are
-// computed in blocks, which is possible because the contents of the cache at each token are known in advance.
+// Returns the output of each new token, (batch, length, heads, head_dim). The result is defined as if the tokens
+// arrived one at a time and the cache was truncated after each token. Several tokens are nevertheless computed in
+// blocks, which is possible because the contents of the cache at each token are known in advance.
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache);
 
-// Does the same as streaming_attention for caches with StreamingCache::heavy > 0, which retain the tokens that have
-// received the most attention. `received` (batch, kept, kv_heads) is the total attention weight that each cached token
-// has received; it is undefined for an empty cache. On return, k, v and `received` contain the tokens that the cache
+// Like streaming_attention, for caches with StreamingCache::heavy > 0, which retain the tokens that have received the
+// most attention. `received` (batch, kept, kv_heads) is the total attention weight that each cached token has received;
+// it is undefined for an empty cache. On return, in.k, in.v and `received` contain only the tokens that the cache
 // retains after the last token.
 at::Tensor heaviest_attention(StreamingInputs& in, at::Tensor& received, const StreamingCache& cache);
 

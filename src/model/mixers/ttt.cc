@@ -25,7 +25,8 @@ class TttMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // Computes the inputs of the recurrence. `places`: the index of each token within its mini-batch.
+  // Computes the inputs of the TTT recurrence from the layer input x. `places` is the index of each token within its
+  // mini-batch.
   TttInputs inputs(const NormOutput& x, const at::Tensor& places) const;
   at::Tensor parameter(const char* name) const { return table_[std::string("seq_modeling_block.") + name]; }
 

@@ -20,7 +20,8 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kDim = 64, kTokens = 16;
 
-// Whole mini-batches, (batch, tokens, heads, ...), and the state at their start, (batch, heads, in, out).
+// The inputs of whole mini-batches, (batch, tokens, heads, ...), and the weights at their start, (batch, heads, in,
+// out).
 struct MiniBatchSpan {
   at::Tensor q, k, v, rate, scale, norm_weight, norm_bias;
   TttWeights start;
@@ -42,7 +43,7 @@ TttWeights weights_of(variable_list::const_iterator from, variable_list::const_i
   for (; from != to; from += 2) w.W.push_back(*from), w.b.push_back(from[1]);
   return w;
 }
-constexpr std::ptrdiff_t kShared = 7;  // number of inputs before the state
+constexpr std::ptrdiff_t kShared = 7;  // number of tensors in the list before the state: q to norm_bias
 MiniBatchSpan span_of(variable_list::const_iterator from, variable_list::const_iterator to) {
   return {from[0], from[1], from[2], from[3], from[4], from[5], from[6], weights_of(from + kShared, to)};
 }
@@ -54,7 +55,7 @@ TttWeights empty_like(const TttWeights& w) {
   return out;
 }
 
-// A kernel's arguments, and the tensors that own the memory of its pointers.
+// The arguments of a kernel, and the tensors that own the memory to which its pointers refer.
 class TttCall {
  public:
   TttCall(const MiniBatchSpan& s, bool for_backward) : layers_(s.layers()) {
@@ -101,10 +102,10 @@ class TttCall {
   TensorList kept_;
 };
 
-// Splits a span into parts and saves the state between them. For one-layer models, the whole span is one part: the
-// inner gradients and the state after the part are small and are saved for the backward pass. For two-layer models, the
-// backward pass recomputes the activations of each part from the state before the part, unless the ActivationBudget of
-// the pass has enough memory to keep the activations.
+// Splits a span into parts and saves the state between them. For one-layer models, the whole span is one part, because
+// the inner gradients and the state after the part are small; they are saved for the backward pass. For two-layer
+// models, the backward pass recomputes the activations of each part from the state before the part, unless the
+// ActivationBudget of the forward pass has enough memory to keep the activations.
 struct SequenceParts {
   int64_t length, most;
 
@@ -168,7 +169,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     variable_list saved = all;
     at::Tensor g;
     TttWeights state = s.start;
-    variable_list kept;  // activations of the first parts, of as many as fit into the budget
+    variable_list kept;  // activations of the first parts of the span, as many as the budget allows
     ActivationBudget* budget = one_layer ? nullptr : ActivationBudget::current();
     for (int64_t n = 0; n < parts.count(); ++n) {
       const MiniBatchSpan part = parts(s, n, state);
@@ -258,7 +259,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const auto by_head = [&](const at::Tensor& x) { return x.view({-1, s.q.size(2), kDim}).sum(0); };
     variable_list out = {d_q, d_k, d_v, d_rate, d_scale.view({-1, kTokens}).sum(0), by_head(d_weight), by_head(d_bias)};
     out.insert(out.end(), d_state.begin(), d_state.end());
-    out.emplace_back();  // last_state has no gradient
+    out.emplace_back();  // undefined gradient for the argument last_state
     return out;
   }
 };

@@ -9,8 +9,8 @@ namespace lazy {
 // the kernels compute in TF32.
 const ops::FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights& start);
 
-// Same results as ttt_chunks, for whole mini-batches that start at the beginning of a mini-batch. The outputs have the
-// dtype of q. The returned weights are empty if in.last_state is false.
+// Returns the same results as ttt_chunks. The tokens must be whole mini-batches. The outputs have the dtype of q. The
+// returned weights are empty if in.last_state is false.
 std::pair<at::Tensor, TttWeights> run_ttt_kernels(const ops::FastWeightsKernels& kernels, const TttInputs& in,
                                                   const TttWeights& start);
 

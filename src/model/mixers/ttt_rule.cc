@@ -12,8 +12,8 @@ namespace lazy {
 
 namespace {
 
-// f = LayerNorm(z) * weight + bias, and the gradient of 1/2 |f - target|^2 with respect to z. Differentiable for the
-// outer training loop.
+// Computes the output f = LayerNorm(z) * weight + bias of the inner model, and the gradient of 1/2 |f - target|^2 with
+// respect to z. Both are differentiable for the outer training loop.
 struct InnerNorm {
   at::Tensor weight, bias;  // (H, 1, D)
 
@@ -37,7 +37,7 @@ std::vector<TttSteps> ttt_steps(const TttWeights& w, const at::Tensor& k, const 
   return {{k, at::gelu_backward(at::matmul(g, w.W[1].transpose(-1, -2)), z, "tanh")}, {hidden, g}};
 }
 
-// Same result as ttt_piece. The span must consist of whole mini-batches and start at the beginning of a mini-batch.
+// Returns the same result as ttt_piece. The span must consist of whole mini-batches.
 at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared,
                             TensorList& state, bool rounded) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);
@@ -111,7 +111,7 @@ void clear_sums(TttState& state) {
   }
 }
 
-// Implementation with batched matrix products.
+// Computes ttt_chunks with batched matrix products, without the fused kernels.
 std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState state) {
   const auto exact = [&](const at::Tensor& x) { return x.to(in.rate.scalar_type()); };
   const auto pieces = merge_whole_chunks(
@@ -126,7 +126,7 @@ std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState stat
       });
   if (!in.last_state) return {outs[0], state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
-  if (state.chunk_position == 0) clear_sums(state);  // no token of the next mini-batch has been seen
+  if (state.chunk_position == 0) clear_sums(state);  // the sums start at zero in the next mini-batch
   return {outs[0], state};
 }
 
@@ -193,7 +193,7 @@ at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const Document
     TttInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.rate}) *x = batch_document_tokens(*x, batch);
-    // A learning rate of zero, so that padding does not update the weights.
+    // Padding tokens get a learning rate of zero, so that they do not update the weights.
     part.rate = part.rate * batch.real.unsqueeze(-1);
     out.push_back(std::get<0>(ttt_chunks(part, for_batch(state, batch.tokens.size(0)))));
   }

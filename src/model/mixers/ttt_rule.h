@@ -21,15 +21,15 @@ struct TttInputs {
   at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE; may be bf16 if `rounded`
   at::Tensor rate;                    // (batch, length, heads): learning rate of each token
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) for the t-th token of a mini-batch
-  at::Tensor norm_weight, norm_bias;  // (heads, dim): LayerNorm of the inner model, not updated online
+  at::Tensor norm_weight, norm_bias;  // (heads, dim): parameters of the inner LayerNorm, not updated online
   bool rounded = false;               // see FastWeights::rounded
-  bool last_state = true;             // if false, the returned state is not the state after the last token
+  bool last_state = true;             // if false, the final state is not computed; do not use the returned state
 };
 
 // The recurrent state. Its size does not depend on the length.
 struct TttState {
   TttWeights start;            // weights at the start of the current mini-batch
-  TttWeights sums;             // sum of rate_s times the gradient at token s, over the tokens of the mini-batch so far
+  TttWeights sums;             // sum of rate_s * gradient at token s, over the tokens s of the mini-batch so far
   int64_t chunk_position = 0;  // number of tokens of the current mini-batch that were processed so far
 };
 
@@ -39,14 +39,17 @@ constexpr double kTttNormEps = 1e-6;
 // batch dimension.
 TttState initial_ttt_state(const TttWeights& weights, int64_t batch);
 
-// tensors() flattens a state to a list (W and b of every layer of `start`, then of `sums`); ttt_state() is the inverse.
+// tensors() converts a state to a list (W and b of every layer of `start`, then of `sums`); ttt_state() is the inverse,
+// where `seen` becomes chunk_position.
 std::vector<at::Tensor> tensors(const TttState& state);
 TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 
-// Returns q + f_t(q), (batch, length, heads, dim), and the state after the last token. Let G_s be the gradient of 1/2
-// |f(k_s) - (v_s - k_s)|^2 at the weights at the start of the mini-batch. The weights at the t-th token of the
-// mini-batch are
-//   start - position_scale_t * sum_{s <= t} rate_s G_s.
+// Returns q + f_t(q), (batch, length, heads, dim), and the state after the last token. Here f_t is the inner model with
+// the weights at the t-th token of a mini-batch, which are
+//  start - position_scale_t * sum_{s <= t} rate_s G_s.
+// G_s is the gradient of 1/2 |f(k_s) - (v_s - k_s)|^2 at the weights `start`, the weights at the start of the
+// mini-batch.
+//
 // cu_seqlens (documents + 1) is optional: each document then starts from `state`, which must be an initial state and is
 // returned unchanged. Inputs and state have the same dtype, float64 or fp32. Exception: q, k and v may be bf16; kernels
 // then compute in bf16 (see ops/ttt_problem.h), and all other operations are in fp32.

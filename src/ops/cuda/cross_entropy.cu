@@ -11,17 +11,17 @@ namespace lazy::ops::cuda {
 namespace {
 
 constexpr int kThreads = 1024;
-constexpr int kHeld = 4;  // number of float4 vectors that a thread has in flight
+constexpr int kHeld = 4;  // number of float4 loads that a thread issues before it uses the first result
 constexpr int kStep = 4 * kHeld * kThreads;
 
-// Number of threads of a block of kept_rows_kernel, and size of the part of a row that each thread stores: kInRegisters
-// float4 vectors in registers and kInShared vectors in shared memory. The vectors for shared memory are loaded in two
-// groups.
+// kept_rows_kernel keeps a whole row of logits on chip. Its blocks have kKeepingThreads threads. Each thread keeps
+// kInRegisters float4 vectors in registers and kInShared float4 vectors in shared memory; it loads the vectors for
+// shared memory in two groups.
 constexpr int kKeepingThreads = 512, kInRegisters = 6, kInShared = 10;
 constexpr int kMaxKept = 4 * (kInRegisters + kInShared) * kKeepingThreads;
 constexpr int kKeptBytes = 16 * kInShared * kKeepingThreads;
 
-// Running maximum of the logits, and the sum of exp(x - largest) over the logits x.
+// `largest` is the running maximum of the logits x, and `sum` is the sum of exp(x - largest) over these logits.
 struct Sum {
   float largest = -INFINITY, sum = 0;
 };
@@ -88,8 +88,9 @@ __device__ void store_four(T* to, float4 x) {
   }
 }
 
-// Stores four elements of the gradient, starting at `index`. At the label, `whole` is subtracted. The last vector of a
-// row may also write up to three elements of the padding between rows.
+// Stores four elements `d` of the gradient of a row, starting at `index`. If one of them is the element of the label,
+// subtracts `whole` (gradient_scale) from it. The last vector of a row may also write up to three elements of the
+// padding between rows.
 template <typename T>
 __device__ void store_gradient(T* to, int index, float4 d, int label, float whole) {
   if (index <= label && label < index + 4) {
@@ -101,9 +102,10 @@ __device__ void store_gradient(T* to, int index, float4 d, int label, float whol
   store_four<T>(to + index, d);
 }
 
-// Writes the gradient scale * exp(logit - largest), minus `whole` at the label. A 16-bit gradient overwrites the first
-// half of the row's fp32 logits. This is safe because each loop step writes its gradients only after all threads have
-// read the logits of this step, and these gradients end before the logits of the next step.
+// Writes the gradient scale * exp(logit - largest), minus `whole` (gradient_scale) at the element of the label. A
+// 16-bit gradient overwrites the first half of the row's fp32 logits. This is safe because each loop step writes its
+// gradients only after all threads have read the logits of this step, and these gradients end before the logits of the
+// next step.
 template <typename T>
 __device__ void write_gradient(float* row, int vocabulary, int label, float largest, float scale, float whole) {
   T* out = reinterpret_cast<T*>(row);
@@ -160,8 +162,9 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   }
 }
 
-// Variant of the kernel for rows that fit in registers and shared memory and whose gradient is required. Each logit x
-// is replaced by exp(x - base), where base is the largest logit that the thread has loaded.
+// Variant of rows_kernel for rows that fit in registers and shared memory and whose gradient is required. Each logit x
+// is replaced by exp(x - base), where `base` is the largest logit that the thread has loaded. The factor `scale` of the
+// gradient later corrects for the difference between `base` and the maximum of the row.
 template <typename T>
 __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const CrossEntropy a) {
   extern __shared__ float4 shared[];

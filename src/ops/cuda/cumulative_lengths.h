@@ -1,5 +1,5 @@
-// Checks the cumulative lengths of packed documents on the GPU. This is for calls that are captured in a CUDA graph:
-// the host cannot read the lengths during the capture, and the lengths may differ in each replay.
+// Checks the cumulative lengths of packed documents on the GPU. The check is for attention calls that are captured in a
+// CUDA graph: the host cannot read the lengths during the capture, and the lengths may differ in each replay.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -11,7 +11,7 @@ struct CumulativeLengths {
   const void* data = nullptr;  // (count) int32, or int64 if wide; device memory
   bool wide = false;
   int64_t count = 0, tokens = 0;
-  bool of_keys = false;  // name in the message: cu_seqlens_k if true, otherwise cu_seqlens_q
+  bool of_keys = false;  // the error message names cu_seqlens_k if true, otherwise cu_seqlens_q
 };
 
 // Launches a kernel that checks that the lengths are nondecreasing, begin with 0 and end with `tokens`. If they are

@@ -1,17 +1,18 @@
 // Shared code of the fast-weights kernels: tiles in shared memory, matrix products of a block, GELU, and sums over
 // rows.
 //
-// A tile has rows of 64 fp32 numbers. Wider matrices are processed in slices of 64 columns or rows of their hidden
-// dimension. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
+// A tile has rows of 64 fp32 numbers. Matrices with a larger hidden dimension are processed in slices of 64 hidden
+// columns or rows. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
 // cache.
 //
 // Names. k and q are the keys and queries of a chunk. The fast-weights model, which has one or two layers, is updated
 // with its values "at k" (its input is k) and is read "at q" (its input is q). For a layer, g is the inner gradient:
 // the gradient of the inner loss with respect to the layer's output at k. The overlap of a layer is the matrix of inner
-// products of its inputs at q and its inputs at k. The elementwise product overlap * steps, multiplied by g, is the
-// effect of the updates within the chunk on the outputs of the layer. With two layers, z and x are the first layer's
-// outputs at k and at q, u is the last layer's input at k, and t is the gradient of the inner loss with respect to u.
-// ops/fast_weights_problem.h defines the shapes.
+// products of its inputs at q and its inputs at k. `steps` are the factors of the gradient steps (read_steps in
+// ops/fast_weights_problem.h). The elementwise product overlap * steps, multiplied by g, is the effect of the updates
+// within the chunk on the outputs of the layer. With two layers, z and x are the first layer's outputs at k and at q, u
+// is the last layer's input at k, and t is the gradient of the inner loss with respect to u. ops/fast_weights_problem.h
+// defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"
@@ -23,16 +24,20 @@ namespace lazy::ops::cuda::learning {
 namespace tensor_core = lazy::kernels::cuda;
 
 constexpr int kDim = 64;
-constexpr int kStep = kDim + 4;  // row stride of a tile; with this value, the lanes of a fragment read different banks
+// Row stride of a tile in floats. With this value, the lanes of a warp that load an mma fragment access different
+// banks.
+constexpr int kStep = kDim + 4;
 constexpr int kWeights = kDim * kStep;
 template <int T>
 constexpr int kTokens = T* kStep;
 
-// Index of the calling thread's warp. The division uses unsigned numbers, because it then needs fewer instructions.
+// Index of the calling thread's warp in the block, and index of the thread in its warp. The divisions use unsigned
+// numbers, because they then need fewer instructions than with signed numbers.
 __device__ inline int warp() { return static_cast<int>(static_cast<unsigned>(thread()) / 32); }
 __device__ inline int lane() { return static_cast<int>(static_cast<unsigned>(thread()) % 32); }
 
-// Starts the asynchronous copy of ROWS rows. The distance between consecutive rows is `step` elements.
+// Starts the asynchronous copy of ROWS rows of COLUMNS floats from global memory to a tile. The row stride is `step`
+// floats in global memory and STEP floats in the tile.
 template <int ROWS, int THREADS, int COLUMNS = kDim, int STEP = kStep>
 __device__ void fetch(float* tile, const float* from, int step) {
   constexpr unsigned kPieces = ROWS * COLUMNS / 4;
@@ -44,7 +49,7 @@ __device__ void fetch(float* tile, const float* from, int step) {
     tensor_core::copy_async(tensor_core::shared_address(tile + row * STEP + column), from + row * step + column, true);
   }
 }
-// Writes ROWS rows of COLUMNS numbers to contiguous memory.
+// Writes ROWS rows of COLUMNS floats from a tile with row stride STEP to contiguous global memory.
 template <int ROWS, int THREADS, int COLUMNS, int STEP>
 __device__ void store(float* to, const float* tile) {
 #pragma unroll 4
@@ -60,8 +65,9 @@ __device__ inline void arrive() {
   __syncthreads();
 }
 
-// Operands of a product: a tile, or its transpose, with row stride STEP. The `Scaled` variants multiply each row of the
-// tile by a factor.
+// Operands of a matrix product. operator()(i, j) returns element (i, j) of a tile (`Rows`) or of its transpose
+// (`Columns`). STEP is the row stride of the tile in floats. The `Scaled` variants multiply row r of the tile by
+// factor[r].
 template <int STEP>
 struct RowsOf {
   const float* tile;
@@ -93,7 +99,8 @@ template <typename Factor>
 __device__ Negative<Factor> minus(const Factor& factor) {
   return {factor};
 }
-// Operand whose elements were already rounded to TF32 when they were stored, so that the product does not round them.
+// `Rounded` is an operand whose elements were already rounded to TF32 when they were stored. It returns the bits of an
+// element as an integer, and tf32() of an integer does not round again.
 using ops::cuda::tf32;
 __device__ inline uint32_t tf32(uint32_t x) { return x; }
 __device__ inline uint32_t bits(float x) { return __float_as_uint(x); }
@@ -108,9 +115,9 @@ __device__ Rounded<Factor> rounded(const Factor& factor) {
   return {factor};
 }
 
-// The part of an M x N matrix that a warp holds in registers: 16 rows and kTiles * 8 columns. With PARTS > 1, the warps
-// form PARTS groups. Each group then computes a partial sum of the whole matrix, and the caller must add the partial
-// sums.
+// The part of an M x N matrix of sums that a warp holds in registers: 16 rows and kTiles * 8 columns. With PARTS > 1,
+// the warps form PARTS groups. Each group then computes a partial sum of the whole matrix, and the caller must add the
+// partial sums.
 template <int WARPS, int M, int N, int PARTS = 1>
 struct Share {
   static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / PARTS / kRowGroups;
@@ -123,7 +130,8 @@ struct Share {
   __device__ static int part() { return warp() / (kRowGroups * kColumnGroups); }
   __device__ static bool idle() { return kColumns * kColumnGroups > N && group() * kColumns >= N; }
 
-  // Calls function(row, column, x, y) for every pair of adjacent elements.
+  // Calls function(row, column, x, y) for every pair of adjacent elements x and y that this thread holds. (row, column)
+  // is the position of x in the M x N matrix.
   template <typename Function>
   __device__ void each(const Function& function) {
     if (idle()) return;
@@ -137,7 +145,8 @@ struct Share {
     }
   }
 
-  // Computes sums[group][row] += by * (sum of function(row, column, x, y) over the columns that the warp holds).
+  // Adds `by` * (sum of function(row, column, x, y) over the columns that the warp holds) to sums[group][row]. `sums`
+  // has the shape (kColumnGroups, M).
   template <typename Function>
   __device__ void add_rows(float* sums, const Function& function, float by = 1) {
     if (idle()) return;
@@ -159,7 +168,8 @@ struct Share {
   }
 };
 
-// Computes to += left * right with K inner indices. left(row, k) and right(k, column) must return the elements.
+// Computes the matrix product to += left * right with an inner dimension of K. left(row, k) and right(k, column) must
+// return the elements.
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
 __device__ void product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
   using To = Share<WARPS, M, N, PARTS>;
@@ -186,7 +196,8 @@ __device__ inline void set_rounded_pair(float* at, float x, float y) {
   *reinterpret_cast<float2*>(at) = rounded_pair(x, y);
 }
 
-// Calls function(c, n, e) for every element of a Share.
+// Calls function(c, n, e) for every element c of a Share that this thread holds: element e of the n-th tile of 16 x 8
+// elements. row_of(e) is the row of the element within the 16 rows of the warp.
 template <typename To, typename Function>
 __device__ void elements(To& to, const Function& function) {
 #pragma unroll
@@ -208,7 +219,7 @@ template <typename To>
 __device__ void write(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_pair(to + i * step + j, a, b); });
 }
-// Stores a Share whose elements are rounded to TF32, because later products use it as an operand.
+// Rounds the elements of a Share to TF32 and stores them. Later products use them as an operand.
 template <typename To>
 __device__ void write_rounded(To& share, float* to, int step) {
   share.each([&](int i, int j, float& a, float& b) { set_rounded_pair(to + i * step + j, a, b); });
@@ -228,9 +239,10 @@ struct PairsOf {
   const float* tile;
   __device__ float2 operator()(int i, int k) const { return pair(tile + i * STEP + k); }
 };
-// Right operands of a product with result type To. operator()(step, n) returns the elements of the inner indices of
-// step 8 * step and of the n-th group of eight columns of the warp. The inner index is the column of the tile
-// (PairColumns) or the row of the tile (PairRows).
+// Right operands of pair_product with a result of type To. In step `step`, a product processes the inner indices 8 *
+// step to 8 * step + 7. operator()(step, n) returns the two elements that this lane needs in this step for the n-th
+// group of eight columns of its warp. The inner index is the column of the tile (PairColumns) or the row of the tile
+// (PairRows).
 template <typename To, int STEP>
 struct PairColumns {
   const float* at;
@@ -247,7 +259,8 @@ struct PairRows {
     return make_float2(at[8 * step * STEP + 8 * n], at[(8 * step + 1) * STEP + 8 * n]);
   }
 };
-// A right operand in registers. It is loaded from global memory while the block does other work.
+// A right operand of pair_product that is held in registers. It is loaded from global memory while the block does other
+// work.
 template <typename To, int K>
 struct HeldOperand {
   float2 b[K / 8][To::kTiles];
@@ -275,7 +288,8 @@ constexpr bool kInRegisters<HeldOperand<To, K>> = true;
 template <typename To, int K>
 constexpr bool kInRegisters<Rounded<HeldOperand<To, K>>> = true;
 
-// Computes to += left * right with operands that return the elements of pairs of inner indices.
+// Computes the matrix product to += left * right. The operands return the elements of two adjacent inner indices per
+// call (PairsOf, PairColumns, PairRows, HeldOperand).
 template <int K, int WARPS, int M, int N, int PARTS, typename Left, typename Right>
 __device__ void pair_product(Share<WARPS, M, N, PARTS>& to, const Left& left, const Right& right) {
   using To = Share<WARPS, M, N, PARTS>;
@@ -299,7 +313,7 @@ __device__ inline float warp_sum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
   return x;
 }
-// These functions reduce a row of which every lane of the warp has two elements.
+// row_sum, row_dot and row_mean reduce rows of 64 elements. Every lane of the warp has two elements of each row.
 __device__ inline float row_sum(float2 x) { return warp_sum(x.x + x.y); }
 __device__ inline float row_dot(float2 x, float2 y) { return warp_sum(x.x * y.x + x.y * y.y); }
 __device__ inline float row_mean(float2 x) { return row_sum(x) / kDim; }
@@ -308,9 +322,9 @@ __device__ float2 both(const Function& function, float2 a) {
   return make_float2(function(a.x), function(a.y));
 }
 
-// Returns, for the thread's column, the sum over the rows of a tile of steps[row] * g[row][column]. Each load reads
-// four steps. With single loads from fixed addresses, nvcc would merge some of the loads, and its choice would differ
-// between builds.
+// Returns the sum over the T rows of the tile g of steps[row] * g[row][column]. The column is the index of the calling
+// thread. Each load reads four steps. With single loads from fixed addresses, nvcc would merge some of the loads, and
+// its choice would differ between builds.
 template <int T, int STEP>
 __device__ float stepped_sum(const float* steps, const float* g) {
   float sum = 0;
@@ -360,7 +374,8 @@ struct Gelu {
   __device__ static float density(float z) { return 0.3989422804014327f * expf(-0.5f * z * z); }
 };
 
-// A row of LayerNorm. Each lane of the warp has two elements of the row.
+// LayerNorm of one row of 64 elements, without weight and bias. Each lane of the warp has two elements of the row. n is
+// the normalized row, and rstd is the reciprocal of the standard deviation.
 struct NormRow {
   float2 n;
   float rstd;
@@ -371,20 +386,21 @@ struct NormRow {
     rstd = 1 / sqrtf(row_dot(n, n) / kDim + 1e-6f);
     n = make_float2(n.x * rstd, n.y * rstd);
   }
-  // Backpropagates x through the norm: the gradient with respect to the norm's input is rstd (x - mean(x) - n mean(x
-  // n)), where n is the normalized row.
+  // Backpropagates through the norm. x is the gradient with respect to the normalized row n. Returns the gradient with
+  // respect to the norm's input: rstd * (x - mean(x) - n * mean(x * n)).
   __device__ float2 through(float2 x) const {
     const float mean = row_mean(x), along = row_dot(x, n) / kDim;
     return make_float2(rstd * (x.x - mean - n.x * along), rstd * (x.y - mean - n.y * along));
   }
 };
 
-// The inner loss of one row. Each lane of the warp has two elements of the row.
+// The inner loss of one token: the loss between the output of the fast-weights model for the token's key k and the
+// target. Each lane of the warp has two of the 64 elements of a row.
 struct InnerLoss {
   bool normalized;
-  float2 weight{}, bias{};  // parameters of the norm
+  float2 weight{}, bias{};  // weight and bias of the LayerNorm
 
-  // Loads the parameters of the n-th norm.
+  // Loads the weight and bias of the n-th LayerNorm, if the inner loss has a LayerNorm.
   template <typename Problem>
   __device__ InnerLoss(const Problem& p, int64_t n) : normalized(p.norm_weight) {
     if (!normalized) return;
@@ -403,9 +419,9 @@ struct InnerLoss {
     const float factor = 2 * sqrtf(kDim / fmaxf(row_dot(y, y), kDim));
     return make_float2(factor * y.x, factor * y.y);
   }
-  // Backpropagates through gradient(). y is the value that gradient() saved, g the inner gradient, and d the outer
-  // gradient with respect to g. Returns the outer gradient with respect to y, sets d_target, and adds to the gradients
-  // of the norm's weight and bias.
+  // Backpropagates through gradient(). y is the value that gradient() saved, and g is the result of gradient(). d is
+  // the outer gradient with respect to g. Returns the outer gradient with respect to y, sets d_target, and adds to the
+  // gradients of the norm's weight and bias.
   __device__ float2 backward(float2 y, float2 target, float2 g, float2 d, float2& d_target, float2& d_weight,
                              float2& d_bias) const {
     if (!normalized) {
@@ -423,8 +439,10 @@ struct InnerLoss {
     const float2 d_h = norm.through(d);
     const float projection = norm.rstd * row_dot(h, norm.n) / kDim, along = norm.rstd * row_dot(d, norm.n) / kDim,
                 length = norm.rstd * row_dot(d, g) / kDim;
-    // Gradient with respect to the normalized value n, through h and through the projection on n. The gradient through
-    // the factor rstd of g is added later (`length`).
+    // Backpropagates through g = rstd * (h - mean(h) - n * mean(h * n)), where n is the normalized row. The argument of
+    // norm.through() is the gradient with respect to n: the first term is the gradient through h, the other two are the
+    // gradient through n * mean(h * n). The gradient through the factor rstd is added in the return statement
+    // (`length`).
     const float2 d_y =
         norm.through(each([&](auto c) { return d_h.*c * weight.*c * weight.*c - d.*c * projection - h.*c * along; }));
     d_target = each([&](auto c) { return -(d_h.*c * weight.*c); });
@@ -434,8 +452,9 @@ struct InnerLoss {
   }
 };
 
-// Offsets of one chunk of a sequence and head in the tensors. `slice` selects 64 columns of the first layer and 64 rows
-// of the last layer.
+// Offsets in the tensors of the data of one chunk of a sequence and head. `index` is the index of the chunk among the
+// chunks of all sequences and heads. `slice` selects 64 columns of the first layer's weights and 64 rows of the last
+// layer's weights.
 struct TokenIndex {
   int64_t index, H, T;
 
@@ -448,8 +467,8 @@ struct TokenIndex {
   __device__ int64_t last_bias() const { return index * kDim; }
 };
 
-// Launches one block, or one cluster of `blocks` blocks, per sequence and head. If `heads` is given, the grid has one
-// row of sequences per head.
+// Launches one block, or one cluster of `blocks` blocks, per sequence and head. If `heads` is given, blockIdx.y is the
+// head, and blockIdx.x enumerates the sequences.
 template <typename Kernel, typename Problem>
 void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream_t stream, int64_t heads = 1,
             unsigned blocks = 1) {
@@ -466,8 +485,9 @@ void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream
   check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
 }
 
-// Calls function(T, two layers, momentum) with integral constants for each shape that these kernels support. TTT has
-// separate kernels, except for models with two layers and an unusual hidden width.
+// Calls function(T, two_layers, momentum) with integral constants for the shape of the problem. Without momentum, the
+// problem comes from TTT. TTT has separate kernels; it uses these kernels only for models with two layers and a hidden
+// width that the separate kernels do not support.
 template <typename Function>
 void with_shape(const FastWeightsProblem& p, const Function& function) {
   if (!p.momentum) return function(std::integral_constant<int, 16>{}, std::true_type{}, std::false_type{});
@@ -493,7 +513,8 @@ inline void copy_to_place(float* to, const float* from, int64_t numbers, cudaStr
 
 // Dynamic shared memory of the backward pass in bytes. The forward pass needs less.
 int backward_memory(bool momentum);
-// Number of bytes that the cluster kernels save for the backward pass; see kept_bytes in ops/fast_weights.h.
+// Number of bytes per chunk, sequence and head that the cluster kernels save for the backward pass; see kept_bytes in
+// ops/fast_weights.h.
 int64_t kept_by_cluster(const FastWeightsProblem& p);
 // Launch the cluster kernels, which distribute the state over a cluster of blocks. Return false if the kernels do not
 // support the shape or the GPU.

@@ -1,6 +1,7 @@
-// Fast weights on tensor cores. Each block iterates over the chunks of one sequence and head. Products use TF32 inputs
-// with fp32 sums; all other arithmetic is fp32. The functions only launch work on the stream; they do not allocate
-// memory or synchronize. Results are bit-identical between runs. A failed launch throws std::runtime_error.
+// Fast weights on tensor cores. Each block or cluster of blocks iterates over the chunks of one sequence and head.
+// Matrix products use TF32 inputs, or fp16 inputs with a scale per matrix, and add in fp32. All other arithmetic is
+// fp32. The functions only launch work on the stream; they do not allocate memory or synchronize. Results are
+// bit-identical between runs. A failed launch throws std::runtime_error.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -12,7 +13,8 @@ namespace lazy::ops::cuda {
 // Whether kernels for this shape exist and the current GPU has enough shared memory for them.
 bool serves_fast_weights(int64_t T, int64_t H, bool momentum);
 
-// Number of bytes that the kernels save for the backward pass; see ops/fast_weights.h.
+// Number of bytes per chunk, sequence and head that the kernels save for the backward pass; see kept_bytes in
+// ops/fast_weights.h.
 int64_t fast_weights_kept_bytes(const FastWeightsProblem& shape);
 
 void fast_weights_forward(const FastWeightsProblem& problem, cudaStream_t stream);

@@ -1,6 +1,6 @@
 // The backward pass of fast weights. A block iterates over the chunks of a sequence and head in reverse order. In each
 // chunk it backpropagates through the update of the state, the outputs and the inner gradients. Between the chunks, the
-// gradients with respect to the state are stored in d_W, d_b and d_S.
+// gradients with respect to the state (weights W, biases b, momentum S) are stored in d_W, d_b and d_S.
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -18,7 +18,7 @@ constexpr int kWarps = T == 16 ? 8 : 16;
 template <int T>
 constexpr int kBytes = BackwardLayout<T, kWarps<T>>::kBytes;
 
-// Subtracts x from `to`, after row i of x is multiplied by factor[i].
+// Multiplies row i of x by factor[i] and subtracts the result from `to`.
 template <int WARPS, int M, int N>
 __device__ void subtract(Share<WARPS, M, N>& to, const Share<WARPS, M, N>& x, const float* factor) {
 #pragma unroll
@@ -36,20 +36,22 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     backward(const __grid_constant__ FastWeightsProblem p) {
   constexpr int kWarp = kWarps<T>, kThreads = 32 * kWarp, kGroups = BackwardLayout<T, kWarp>::kGroups;
   constexpr float kBias = MOMENTUM ? 0 : 1;
-  static_assert(2 * kWarp <= T);  // the warps store partial sums in rows of a tile
+  static_assert(2 * kWarp <= T);  // at the end, tile P stores two rows of partial sums per warp
   using Outputs = Share<kWarp, T, kDim>;
   using Square = Share<kWarp, T, T>;
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
   float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // tiles of k, q and d_out
-  // Tile R contains the gradient of the last layer's overlap, and later of the first layer's overlap. Tile P contains
-  // the product overlap * steps of the first layer. fast_weights.cuh defines these names.
+  // The overlap of a layer is the matrix of inner products of its inputs at the queries q and its inputs at the keys k
+  // (see fast_weights.cuh). Tile R contains the gradient of the last layer's overlap, and later of the first layer's
+  // overlap. Tile P contains the elementwise product of the first layer's overlap and read_steps.
   float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
   float *const W = Y + kTokens<T>, *const V = W + kWeights;
   float *const steps = V + kWeights, *const momentum_steps = steps + T, *const read_keep = momentum_steps + T,
                *const read_carry = read_keep + T;
-  // Gradients of the factors of each token: one partial sum per group of columns.
+  // Gradients of the four per-token factors (steps, momentum_steps, read_keep, read_carry). Each gradient has one
+  // partial sum per token and group of columns.
   float* const sums = read_carry + T;
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * T, *const sum_keep = sums + 2 * kGroups * T,
                *const sum_carry = sums + 3 * kGroups * T;
@@ -92,8 +94,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     for (int i = threadIdx.x; i < 4 * kGroups * T; i += kThreads) sums[i] = 0;
 
-    // Backpropagate through the update of the last layer to the layer's inner gradient g, and add the contribution of
-    // the outputs to d_g.
+    // Last layer: compute d_g, the gradient with respect to the layer's inner gradient g. Both the update of the state
+    // and the outputs of the chunk contribute to it.
     Outputs d_g, d_k, d_q;
     {
       Outputs by, by_momentum;
@@ -136,10 +138,10 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
     }
 
-    // Backpropagates through one slice of a layer's state. W and V contain the gradients with respect to the state
-    // after the chunk. d_W and d_S receive the gradients with respect to the state before the chunk; the update and the
-    // outputs both contribute to them. `a` is the input of the layer at q, and d_y is the gradient of the layer's
-    // outputs.
+    // Backpropagates through one slice of a layer's state. Tiles W and V contain the gradients with respect to the
+    // layer's weights W and momentum S after the chunk. d_W and d_S receive the gradients with respect to the state
+    // before the chunk; the update and the outputs both contribute to them. `a` is the input of the layer at the
+    // queries q, and d_y is the gradient of the layer's outputs at the queries q.
     const auto through_state = [&](const float* a, const float* d_y, const FastWeightsLayer& layer, int64_t from,
                                    int64_t to, int step) {
       {
@@ -171,8 +173,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         });
       }
     };
-    // Backpropagates the gradient d_y of a layer's outputs at q to the layer's input `a` at q, through the products
-    // with W and S, and adds the result to d_a.
+    // Backpropagates the gradient d_y of a layer's outputs at the queries q to the layer's input `a` at the queries q,
+    // through the products with W and S, and adds the result to d_a.
     const auto through_reading = [&](Outputs& d_a, const float* a, const float* d_y) {
       const auto part = [&](const float* matrix, const float* share, float* sum) {
         Outputs back;
@@ -203,8 +205,9 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to + i * step + j, before.x + a, before.y + b);
       });
     };
-    // Adds `share` to the gradient of the tokens (q or k) in global memory. With two layers, every slice contributes to
-    // this gradient, and the first slice overwrites the previous contents.
+    // `share` is a contribution to the gradient of the tokens (q or k). Adds it to the gradient `all` in global memory,
+    // or overwrites the previous contents if first_one is true. With two layers, every slice of the hidden dimension
+    // contributes.
     const auto add_tokens = [&](Outputs& share, float* all, bool first_one) {
       share.each([&](int i, int j, float& a, float& b) {
         float* const to = at.tokens(all) + i * kDim + j;
@@ -212,13 +215,14 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to, before.x + a, before.y + b);
       });
     };
-    // Backpropagates through the update of a layer's state to the layer's input at k, and adds the result to d_u.
+    // Backpropagates through the update of a layer's state to the layer's input at the keys k, and adds the result to
+    // d_u.
     const auto through_steps = [&](Outputs& d_u, const float* g) {
       product<kDim>(d_u, minus(ScaledRows{g, steps}), Columns{W});
       if constexpr (MOMENTUM) product<kDim>(d_u, minus(ScaledRows{g, momentum_steps}), Columns{V});
     };
 
-    Square d_steps;  // gradient of the product overlap * steps of the first layer
+    Square d_steps;  // gradient of the elementwise product of the first layer's overlap and read_steps
     if constexpr (TWO) {
       Square overlap;
       product<kDim>(overlap, Rows{Q}, Columns{K});
@@ -228,7 +232,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       });
     }
     for (int s = 0; s < slices; ++s) {
-      // Backpropagate through the state and the outputs of the last layer.
+      // Last layer: backpropagate through the outputs at the queries q and through the update of the state.
       if constexpr (TWO) load_hidden(X, p.x + at.hidden(s)), load_hidden(Y, p.u + at.hidden(s));
       load_last(W, last.W + at.last(s));
       if constexpr (MOMENTUM) load_last(V, last.S + at.last(s));
@@ -256,8 +260,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
       if constexpr (TWO) {
         d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * H + j, x, y); });
-        // Backpropagate through the state and the outputs of the first layer. X becomes the gradient of the first
-        // layer's output at q.
+        // First layer: backpropagate through the outputs at the queries q and through the update of the state. Tile X
+        // becomes the gradient of the first layer's output at the queries q.
         d_a.each([&](int i, int j, float& x, float& y) {
           const float2 z = pair(p.x + at.hidden(s) + i * H + j);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
@@ -302,8 +306,9 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         if constexpr (!MOMENTUM) {
           if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += by_bias;
         }
-        // Backpropagate through the inner backward pass, from the last layer to the first layer. X becomes the gradient
-        // of t, which is the gradient of the inner loss with respect to the last layer's input.
+        // Backpropagate through the inner backward pass, which computes the first layer's inner gradient from the last
+        // layer's inner gradient. Tile X becomes the gradient with respect to t, which is the gradient of the inner
+        // loss with respect to the last layer's input.
         load(Y, at.tokens(last.g));
         load_last(W, last.W + at.last(s));
         d_first_g.each([&](int i, int j, float& x, float& y) {
@@ -340,7 +345,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     add_tokens(d_q, p.d_q, !TWO);
 
-    // Backpropagate through the inner loss. X becomes the gradient of the last layer's output at k.
+    // Backpropagate through the inner loss. Tile X becomes the gradient of the last layer's output at the keys k.
     d_g.each([&](int i, int j, float& a, float& b) { set_pair(X + i * kStep + j, a, b); });
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));

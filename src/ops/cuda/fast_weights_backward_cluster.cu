@@ -1,6 +1,6 @@
 // The backward pass of two-layer fast weights with momentum, on clusters of blocks. Each block has a part of the state,
-// and the gradients with respect to this part stay in its shared memory between the chunks. The state at the start of
-// each chunk is loaded once, in the fp16 form that the forward pass used as an operand.
+// and the gradients with respect to this part stay in its shared memory between the chunks. The state at the start of a
+// chunk is loaded once per chunk, in the fp16 form in which the forward pass used it as an operand.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -9,10 +9,11 @@ using namespace spread;
 
 namespace {
 
-// Indices of the units of the fp16 operands. A unit is the power of two by which all elements of an operand are
-// divided; see Units in fast_weights_cluster.cuh. The units of the gradients of the state have consecutive indices, and
-// so do their tiles. The inputs at k are computed twice and use the same unit both times. The entries from kKept on are
-// units that the forward pass saved: kU is the unit of the activated z, kV is the unit of x.
+// Indices of the units of the fp16 operands. The unit of an operand is the power of two by which all its elements are
+// divided; see Units in fast_weights_cluster.cuh. The four gradients of the state have consecutive indices, and so do
+// their tiles. The entries from kKept on are units that the forward pass saved. kU is the unit of the last layer's
+// inputs at the keys k. These inputs are computed twice per chunk, with the same unit. kV is the unit of the last
+// layer's inputs at the queries q.
 enum {
   kState,
   kFirstDW = kState,
@@ -27,7 +28,7 @@ enum {
   kT1,
   kFirstR,
   kZ,
-  kY,  // kY and the units after it are not derived from the maxima of the warps
+  kY,  // for kY and the following entries, the warps do not propose maxima (Units::propose)
   kKeep,
   kCarry,
   kKept,
@@ -49,8 +50,8 @@ constexpr int kBytes =
     (12 * kHalfTile + 2 * kT) * static_cast<int>(sizeof(Half));
 static_assert(kBytes <= kMaxSharedBytes && (Units::numbers(kFactors) + 2) % 4 == 0);
 
-// The inner products of a layer's W and S with their gradients dW and dS after the chunk. They are the gradients of the
-// coefficients keep, carry and momentum_keep.
+// The inner products of a layer's weights W and momentum S with the gradients dW and dS after the chunk: W . dW, S . dW
+// and S . dS. They are the gradients of the coefficients keep, carry and momentum_keep, in this order.
 struct Dots {
   float keep = 0, carry = 0, momentum_keep = 0;
   __device__ Dots(const Half* W, const Half* S, float* dW, float* dS) {
@@ -67,8 +68,8 @@ struct Dots {
     for (int n = 0; n < 3; ++n) to[n * kWarps + warp()] = all[n];
   }
 };
-// Computes to = factor[row] * a + more[row] * b. unit_a and unit_b are the units (powers of two) of the operands a and
-// b.
+// Computes to = factor[row] * unit_a * a + more[row] * unit_b * b for the elements of every row. unit_a and unit_b are
+// the units (powers of two) by which the elements of a and b were divided.
 __device__ void weighted(Tile& to, const float* factor, const Tile& a, float unit_a, const float* more, const Tile& b,
                          float unit_b) {
   elements(to, [&](float& x, int m, int e) {
@@ -86,39 +87,41 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
   // Partial sums that must be added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's
-  // inner gradient g, and sum_1 is the gradient of the first layer's product overlap * steps. Later, sum_0 is the
-  // gradient of q and sum_1 the gradient of k.
+  // inner gradient g, and sum_1 is the gradient of the first layer's matrix overlap * steps (factors of the inner
+  // gradients). Later, sum_0 is the gradient of q and sum_1 the gradient of k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
-  float* const sums = momentum_steps + kT;  // gradients per token, with one partial sum per group of columns
+  float* const sums = momentum_steps + kT;  // gradients of the per-token factors: one partial sum per group of columns
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * kT, *const sum_keep = sums + 2 * kGroups * kT,
                *const sum_carry = sums + 3 * kGroups * kT;
   // dots has the shape (layer, coefficient, warp).
   float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
-  float* const units_of_Y = own_overlap + kOwned * kDim;  // one unit per row
+  float* const units_of_Y = own_overlap + kOwned * kDim;  // unit (power-of-two scale) of each row of tile Y
   const Units units(units_of_Y + kT);
   Half *const dw_first = reinterpret_cast<Half*>(units.all + kFactors + 2), *const ds_first = dw_first + kHalfTile;
   Half *const dw_last = ds_first + kHalfTile, *const ds_last = dw_last + kHalfTile;
-  // Eight tiles. Most tiles store several tensors in succession. The comments below list the contents of each tile in
-  // the order in which they are stored.
+  // Eight fp16 tiles. Most of them are used for several tensors, one after the other. The comments below list the
+  // contents of each tile in the order in which they are stored.
   Half *const D = ds_last + kHalfTile, *const B = D + kHalfTile, *const w_first = B + kHalfTile;
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // Tile D contains d_out, then the product overlap * steps of the first layer, then the gradient of the first layer's
-  // overlap.
+  // Tile D contains d_out, then the matrix overlap * steps (factors of the inner gradients) of the first layer, then
+  // the gradient of the first layer's overlap.
   Half *const P = D, *const R_first = D;
-  // Tile B contains the inner gradient g of the last layer, then the last layer's inputs at k (computed for the second
-  // time). Tile U contains the last layer's inputs at k (computed for the first time), then k.
+  // Tile B contains the inner gradient g of the last layer, then the last layer's inputs at the keys k (computed for
+  // the second time). Tile U contains the last layer's inputs at the keys k (computed for the first time), then k.
   Half *const inputs = B, *const K = U;
   // Tile Q contains S of the last layer, then q. S of the first layer uses the memory of the partial sums sum_0.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // Tile V contains the inputs of the last layer at q, then the inner gradient g of the first layer, then the gradient
-  // of t, then the gradient of the last layer's output at k.
+  // Tile V contains the inputs of the last layer at the queries q, then the inner gradient g of the first layer, then
+  // the gradient with respect to t (t is the gradient of the inner loss with respect to the last layer's input), then
+  // the gradient of the last layer's output at the keys k.
   Half *const G = V, *const T = V, *const Y = V;
-  // Tile R contains the gradient of the last layer's overlap, then the gradient of the first layer's output at q, then
-  // the gradient of the first layer's output at k.
+  // Tile R contains the gradient of the last layer's overlap (matrix of inner products of the layer's inputs at the
+  // queries q and at the keys k), then the gradient of the first layer's output at the queries q, then the gradient of
+  // the first layer's output at the keys k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
@@ -142,7 +145,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  // Prefetches the last layer of a chunk. The block only waits for the copy of the first chunk.
+  // Starts the asynchronous copy of the last layer's W and S of a chunk. Only the first of these copies is waited for
+  // immediately; the later ones overlap with computation.
   const auto fetch_last = [&](int64_t index) {
     const Half* const state = kept_of(p, index, rank).state;
     fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
@@ -171,8 +175,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    // Needed only by the tool racecheck, which does not recognize that the cluster barrier already allows overwriting
-    // K.
+    // This barrier is needed only for the tool compute-sanitizer racecheck. It does not recognize that the cluster
+    // barrier already allows overwriting K.
     __syncthreads();
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
     units.propose(kD, largest(d)), units.propose(kB, largest(g));
@@ -201,8 +205,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     __syncthreads();
     const float by_step = units.settle(kReadSteps);
 
-    // Adds the gradients of the per-token factors to sums_W and sums_S. They are the inner products of the rows of a
-    // tile with the rows of by_W and by_S, which are products with W and S or with the gradients of W and S.
+    // Adds the gradients of the per-token factors to sums_W and sums_S. These gradients are the inner products of the
+    // rows of `tile` with the rows of by_W and of by_S. by_W and by_S are products with W and S, or with the gradients
+    // of W and S.
     const auto add_sums = [&](float* sums_W, Tile& by_W, float unit_W, float* sums_S, Tile& by_S, float unit_S,
                               const Half* tile) {
       const auto dot = [tile](int i, int j, float& x, float& y) {
@@ -213,8 +218,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_S.add_rows(sums_S, dot, unit_S);
     };
     // Backpropagates through the update of a layer's state and through the layer's outputs: computes the gradients d_W
-    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer at q, and
-    // d_y is the gradient of the layer's outputs.
+    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer at the
+    // queries q, and d_y is the gradient of the layer's outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
       multiply_scaled<2>(by_W, by_S, LeftAcross(a), Right(d_y), keep_factors, carry_factors);
@@ -232,7 +237,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       });
       units.propose(ds, most);
     };
-    // Adds the contribution of the factors `steps` to dW. Returns the largest absolute value of dW.
+    // Computes dW += unit * to. Returns the largest absolute value of the elements of dW that this thread holds.
     const auto add_steps = [&](Tile& to, float unit, float* dW) {
       float most = 0;
       to.each([&](int i, int j, float& a, float& b) {
@@ -244,8 +249,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // Last layer: backpropagate through the outputs to the layer's input at q, and through the update to the layer's
-    // input at k. Also compute the gradient of the layer's overlap.
+    // Last layer: backpropagate through the outputs to the layer's input at the queries q, and through the update to
+    // the layer's input at the keys k. Also compute the gradient of the layer's overlap (matrix of inner products of
+    // its inputs at the queries q and at the keys k).
     Tile d_a, d_u;
     {
       Tile by_W, by_S, d_steps;
@@ -258,7 +264,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
         add_product(d_steps, d, g(n));
       });
       const float unit_W = units.of(kD, kLastW), unit_S = units.of(kD, kLastS), unit = -units.of(kD, kB),
-                  by = -by_step * 0x1p-36f;  // a sum of 64 products is at most 2^36 times the product of the units
+                  // An fp16 operand has elements of at most 2^15, so a sum of 64 products is at most 2^36 times the
+                  // product of the units of D and B.
+          by = -by_step * 0x1p-36f;
       add_sums(sum_keep, by_W, unit_W * units.of(kV), sum_carry, by_S, unit_S * units.of(kV), V);
       weighted(d_a, read_keep, by_W, unit_W, read_carry, by_S, unit_S);
       d_steps.each([&](int i, int j, float& a, float& b) {
@@ -299,8 +307,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       add_scaled(d_u, unit_of_R * units.of(kV), by_queries);
     }
     {
-      // Add the contribution of the outputs. Each block does this for the tokens that it owns, because it has the
-      // overlap of these tokens. Each warp computes the unit (power-of-two scale) of its part.
+      // Add the contribution of the outputs to d_g. Each block does this for the tokens that it owns, because it has
+      // the overlap of these tokens. Each warp computes the unit (power-of-two scale) of its part.
       const int first_one = (rank * kOwned + lane() % 4 * 2) * kT + Tile::row() + lane() / 4;
       const float *const steps_at = read_steps + first_one, *const overlaps_at = overlaps + first_one;
       float2 x[4];
@@ -326,7 +334,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
     float4 keys[kFetched], queries[kFetched];
     read_part(keys, at.tokens(p.k)), read_part(queries, at.tokens(p.q));
-    Tile t;  // contribution of the gradient of t to d_z
+    // Part of the gradient with respect to the first layer's output z at the keys k: the part that comes from the
+    // factor act'(z) in the first layer's inner gradient g = t act'(z).
+    Tile t;
     {
       Tile z_again, g;
       widen(t, kept.t[thread()], units.of(kOfT));
@@ -343,7 +353,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       Dots(w_first, s_first, dW_first, dS_first).write(dots + 3 * kWarps, units.of(kFirstW), units.of(kFirstS));
     }
 
-    // First layer: the same computations that were done for the last layer.
+    // First layer: the same computations as above for the last layer.
     Tile d_q, d_first_g;
     {
       Tile overlap;
@@ -398,7 +408,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
     __syncthreads();
 
-    // Backpropagate through the inner backward pass, from the last layer to the first layer.
+    // Backpropagate through the inner backward pass, which computes the first layer's inner gradient from the last
+    // layer's inner gradient.
     Tile u;
     widen(u, kept.z[thread()], units.of(kU));
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));
@@ -413,7 +424,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     cluster_wait();
 
     // For the tokens that this block owns, backpropagate through the inner loss and compute the gradient of the first
-    // layer's overlap.
+    // layer's overlap (matrix q k^T).
     float2 d_target;
     {
       float2 by_weight{}, by_bias{};
@@ -457,7 +468,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
     __syncthreads();
 
-    // Backpropagate through the layers at k, from the last layer to the first.
+    // Backpropagate through the layers with input k, from the last layer to the first.
     {
       Tile back;
       multiply<2>(back, Left(Y), RightAcross(w_last));

@@ -14,10 +14,12 @@ constexpr int kHidden = 256;
 // 8, which avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
-// Number of partial sums of d_steps, the product of the first layer's output gradients at q and inner gradients g.
+// Number of partial sums of d_steps, which is the matrix product of the first layer's output gradients at the queries q
+// and the first layer's inner gradients g.
 constexpr int kParts = 4;
 
-// Size of a line of the L2 cache in fp32 numbers, and numbers of lines of the tensors of a chunk.
+// kLine is the size of a line of the L2 cache in floats. kHiddenLines and kRowLines are the numbers of lines per chunk
+// of a tensor with kHidden columns and of a tensor with 64 columns.
 constexpr int kLine = 32, kHiddenLines = kT * kHidden / kLine, kRowLines = kT * kDim / kLine;
 static_assert(kDim * kHidden == kLine * kThreads && 3 * kHiddenLines + 2 * kRowLines + 4 * kT == kThreads);
 
@@ -60,19 +62,20 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
   // Tiles with the hidden width, with their contents in the order in which they are stored.
-  //   U: inputs of the last layer at k, then the gradient of the first layer's output at k
-  //   X: gradient of the first layer's output at q
-  //   V: inputs of the last layer at q, then the gradient of t, then the inputs at q again
+  //   U: inputs of the last layer at the keys k, then the gradient of the first layer's output at the keys k
+  //   X: gradient of the first layer's output at the queries q
+  //   V: inputs of the last layer at the queries q, then the gradient with respect to t, then these inputs again
   //   G: inner gradient g of the first layer, then partial sums of the warps
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
-  // Tile D: gradient of the last layer's output at q. Tile B: inner gradient g of the last layer.
+  // Tile D: gradient of the last layer's output at the queries q. Tile B: inner gradient g of the last layer.
   float *const D = G + kWideTile, *const B = D + kRows;
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
+  // The overlap of a layer is the matrix of inner products of its inputs at the queries q and its inputs at the keys k.
   // Tile R: overlap of the last layer, then its gradient, then the gradient of the first layer's overlap.
   float* const R = Q + kTokens<kT>;
-  // Tiles P and S: the products overlap * steps of the first and of the last layer. At the end, S is the gradient of
-  // the factors of the inner gradients.
+  // Tiles P and S: the products overlap * steps of the first and of the last layer. At the end, tile S contains the
+  // gradient of the factors by which the outputs multiply the inner gradients (Factors::operator()).
   float *const P = R + kT * kSquare, *const S = P + kT * kSquare;
   float* const d_b_last = S + kT * kSquare;
   const Factors factors(d_b_last + kDim);
@@ -80,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   float *const sums = factors.steps + kT, *const d_scale = sums + kWarps * kT;
   const Block block{p};
   const TttLayer &first = p.first, &last = p.last;
-  // Gradients of the norm's weight and bias, from the row that this warp processes.
+  // Gradients of the norm's weight and bias, summed over the rows that this warp processes (one row per chunk).
   float2 by_weight{}, by_bias{};
   const int from = Half::part() * kHidden / 2;  // first inner index of the warp's half of the inner dimension
 
@@ -89,7 +92,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   if (threadIdx.x < kDim) d_b_last[threadIdx.x] = last.d_b[block.n() * kDim + threadIdx.x];
   if (threadIdx.x < kT) factors.scale[threadIdx.x] = p.scale[threadIdx.x], d_scale[threadIdx.x] = 0;
   __syncthreads();
-  // Bias gradients of the first layer. Each lane sums over its rows, for its columns.
+  // Gradient of the first layer's bias. Each lane has the columns of its Hidden elements and sums over the rows of
+  // these elements.
   float d_b[Hidden::kTiles][2];
   const auto d_b_at = [&](int m) {
     return first.d_b + block.n() * kHidden + Hidden::group() * Hidden::kColumns + lane() % 4 * 2 + 8 * m;
@@ -144,7 +148,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     // memory are in flight.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
-    // Backpropagate through the update of the last layer to its input at k.
+    // Backpropagate through the update of the last layer to its input at the keys k.
     Hidden d_u;
     pair_product<kDim>(
         d_u,
@@ -154,14 +158,14 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         },
         PairColumns<Hidden, kLast>(dW_last));
 
-    Hidden d_a;  // gradient of the last layer's input at q
+    Hidden d_a;  // gradient of the last layer's input at the queries q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
     Hidden t, x;
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
 
-    // Two warps compute the product overlap * steps of the first layer and the gradient of this product of the last
-    // layer.
+    // Two warps compute the matrix overlap * steps (factors of the inner gradients) of the first layer, and the
+    // gradient of the same matrix of the last layer.
     Square overlap;
     {
       Square d_steps, last_overlap, step, d_read, first_steps;
@@ -182,8 +186,9 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       write(first_steps, P, kSquare);
     }
 
-    // Recompute the inputs of the layers. The slopes of the activation overwrite z and x. The contribution of the
-    // gradient of t to d_z overwrites t.
+    // Recompute the last layer's inputs at the keys k (U) and at the queries q (V). The first derivatives of the
+    // activation overwrite z and x. t is multiplied by the second derivative at z; this is later needed for the
+    // gradient with respect to z.
     Hidden g, input;
     {
       Hidden u;
@@ -231,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     write_rounded(d_a, X, kWide);
     __syncwarp();
     // Backpropagate through the inner backward pass, from the last layer to the first layer. `by` first contains the
-    // gradient of the first layer's inner gradient g, and then the gradient of t.
+    // gradient with respect to the first layer's inner gradient g, and then the gradient with respect to t.
     product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
@@ -273,8 +278,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const HeldOperand<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output at k, followed by a
-    // copy of it that is rounded to TF32.
+    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output at the keys k,
+    // followed by a copy of it that is rounded to TF32.
     float2 d_target;
     {
       float* const own = G + warp() * kRow + 2 * lane();
@@ -310,7 +315,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output.
+    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output at the keys
+    // k.
     {
       Hidden back;
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);
@@ -318,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     }
     HeldOperand<Half, kHidden / 2> W_first(PairColumns<Half, kHidden>(p.W_first + at.first(0) + from));
     {
-      Share<kWarps, kHidden, kDim> to;  // the rows of this share are the hidden columns that the warp computes
+      Share<kWarps, kHidden, kDim> to;  // its 16 rows per warp are the hidden columns that the warp computes
       product<kT>(to, rounded(ColumnsOf<kWide>{V}), RowsOf<kRow>{B});
       __syncwarp();
       write_rounded(input, V, kWide);

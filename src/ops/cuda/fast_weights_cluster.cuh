@@ -1,7 +1,8 @@
-// Two-layer fast weights with momentum, with the state distributed over a cluster of blocks. Each block has 64 of the
-// hidden columns, that is, 64 columns of the first layer and 64 rows of the last layer. They stay in its shared memory
-// between the chunks. Sums over all hidden columns are sums over the blocks, in the order of their ranks. Each block
-// computes these sums for a quarter of the tokens of the chunk; it is said to own these tokens.
+// Two-layer fast weights with momentum, with the state distributed over a cluster of blocks. Each block has the state
+// of 64 hidden columns: 64 columns of the first layer's matrices and 64 rows of the last layer's matrices. This state
+// stays in the shared memory of the block between the chunks. Sums over all hidden columns are sums over the blocks, in
+// the order of their ranks. Each block computes these sums for a quarter of the tokens of the chunk; it is said to own
+// these tokens.
 #pragma once
 #include "ops/cuda/fast_weights.cuh"
 
@@ -20,7 +21,8 @@ constexpr int kT = 64, kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kOwned = kT / kBlocks;  // number of tokens for which a block adds the partial sums of all blocks
 static_assert(kOwned == kWarps);      // each warp adds the partial sums of one of these tokens
 
-// kRow: row stride with which a quarter-warp reads pairs of elements of four rows from different banks
+// kRow: row stride of an fp32 tile. With this stride, the lanes of a quarter-warp that read pairs of elements in four
+// rows access different banks.
 constexpr int kRow = kDim + 8, kTile = kDim * kRow;
 constexpr int kMaxSharedBytes = 227 << 10;  // maximum shared memory of a kernel
 
@@ -34,7 +36,8 @@ using Tile = Share<kWarps, kT, kDim>;
 // rounding error of small values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1
 // and need no unit.
 using Half = __half;
-// Row stride with which the same column of eight rows is in eight different banks.
+// Row stride of an fp16 tile. With this stride, the elements of a column in eight consecutive rows are in eight
+// different banks.
 constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 
 // The inner product of a key or query with a vector of 64 elements is at most kLongest times the largest absolute
@@ -50,9 +53,9 @@ __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23
 __device__ inline float row_unit(float2 x) { return unit_of(warp_max(bits(fmaxf(fabsf(x.x), fabsf(x.y))))); }
 
 // The units (power-of-two scales) of the operands of a block. First, each warp proposes the largest absolute value of
-// its part of an operand. After a block barrier, every thread may call settle() and write its part of the operand.
-// After one more barrier, of() returns the unit. Only the first kPlaces operands have memory for the proposals of the
-// warps.
+// its part of an operand. After a block barrier, settle() computes the unit from the proposals; every thread may call
+// it and then write its part of the operand. After one more barrier, of() returns the unit. Only the first kPlaces
+// operands have memory for proposals; the units of the other operands are computed in a different way.
 struct Units {
   static constexpr int kPlaces = 12;
   float *most, *all;  // arrays in shared memory: `most` (kPlaces, kWarps), `all` (number of operands)
@@ -73,8 +76,9 @@ struct Units {
   }
   __device__ float of(int which) const { return all[which]; }
   __device__ float of(int left, int right) const { return all[left] * all[right]; }
-  // Returns the unit for a product that is then multiplied by at most 2. The values of the product are at most 2^37
-  // times the product of the units of its two operands.
+  // Returns the unit for a matrix product that is converted to fp16 after a multiplication by at most 2. The elements
+  // of the operands are at most 2^15 times their units, so the results are at most 2 * 64 * 2^30 = 2^37 times the
+  // product of the two units. Divided by the returned unit, they are at most 2^15.
   __device__ float of_product(int left, int right) const { return fmaxf(of(left, right) * 0x1p22f, 0x1p-100f); }
 };
 
@@ -108,19 +112,23 @@ __device__ inline float4 four_halves(const Half* at) {
   return make_float4(a.x, a.y, b.x, b.y);
 }
 
-// The elements that a lane has for 16 inner indices of an operand. They belong to the 16 rows of the warp (left
-// operand) or to the columns of the warp (right operand).
+// The elements of an operand that a lane holds for one step of 16 inner indices. They belong to the 16 rows of the warp
+// (left operand) or to the columns of the warp (right operand).
 struct Fragment {
   uint32_t x[4];
 };
-// An operand of products whose results are Tiles. INNER_ROWS: the inner index is the row of the tile. The object stores
-// a shared memory address as an integer, because nvcc 13.0 would generate reads of local memory for a pointer.
+// Loads the fragments of an operand from an fp16 tile in shared memory. The results of the products are Tiles. LEFT:
+// left operand, otherwise right operand. INNER_ROWS: the inner index of the product is the row of the tile, otherwise
+// the column. The object stores a shared memory address as an integer, because nvcc 13.0 would generate reads of local
+// memory for a pointer.
 template <bool LEFT, bool INNER_ROWS>
 struct Factor {
   uint32_t at;
   __device__ explicit Factor(const Half* tile) {
     static_assert(Tile::kColumns == 16);
-    constexpr bool kPairs = LEFT == INNER_ROWS;  // whether to load pairs of adjacent 8 x 8 matrices
+    // Order of the four 8 x 8 matrices that ldmatrix loads: whether the second matrix is to the right of the first one
+    // (true) or below it (false).
+    constexpr bool kPairs = LEFT == INNER_ROWS;
     const int outer = LEFT ? Tile::row() : Tile::group() * Tile::kColumns;
     const int row = kPairs ? lane() / 16 * 8 + lane() % 8 : lane() % 16,
               column = (kPairs ? lane() / 8 % 2 : lane() / 16) * 8;
@@ -141,7 +149,8 @@ using Left = Factor<true, false>;
 using LeftAcross = Factor<true, true>;
 using Right = Factor<false, true>;
 using RightAcross = Factor<false, false>;
-// Multiplies the elements of each inner index of a left operand by the factor of this index.
+// Multiplies the elements of a left operand that have inner index k by by[k]. The operand has the 16 inner indices of
+// `step`.
 __device__ inline Fragment scaled(const Fragment& f, const Half* by, int step) {
   const auto* const at = reinterpret_cast<const uint32_t*>(by + 16 * step + lane() % 4 * 2);
   const uint32_t a = at[0], b = at[4];
@@ -158,7 +167,8 @@ __device__ void each_step(const Function& function) {
 #pragma unroll UNROLLED
   for (int step = 0; step < kDim / 16; ++step) function(step);
 }
-// Computes to += left * right. The second function multiplies one left operand by two right operands.
+// Computes the matrix product to += left * right. The second function computes a += left * by_a and b += left * by_b,
+// and loads the left operand only once.
 template <int UNROLLED, typename L, typename R>
 __device__ void multiply(Tile& to, const L& left, const R& right) {
   each_step<UNROLLED>([&](int step) { add_product(to, left(step), right(step)); });
@@ -171,8 +181,8 @@ __device__ void multiply(Tile& a, Tile& b, const L& left, const R& by_a, const R
     add_product(b, x, by_b(step));
   });
 }
-// Adds left * right to `a` and to `b`. For `a`, each inner index of the left operand is multiplied by its factor in
-// `of_a`; for `b`, by its factor in `of_b`.
+// Adds the matrix product left * right to `a` and to `b`, with different factors. For `a`, the elements of the left
+// operand with inner index k are multiplied by of_a[k]; for `b`, they are multiplied by of_b[k].
 template <int UNROLLED>
 __device__ void multiply_scaled(Tile& a, Tile& b, const LeftAcross& left, const Right& right, const Half* of_a,
                                 const Half* of_b) {
@@ -197,8 +207,8 @@ __device__ inline const float* one_of_four(const float* a, const float* b, const
   const int which = warp();
   return which == 0 ? a : which == 1 ? b : which == 2 ? c : d;
 }
-// Stores a row of factors by which operands are multiplied. The factors are scaled to at most 1; `unit` receives the
-// scale. Must be called by one warp, each lane of which has two elements.
+// Stores a row of factors by which operands are multiplied. The factors are divided by a power of two, so that they are
+// at most 1; `unit` receives this power of two. Must be called by one warp, each lane of which has two elements.
 __device__ inline void set_row(Half* to, float2 x, float& unit) {
   constexpr float kOne = 1 << 15;
   const float of_row = row_unit(x), by = inverse(of_row) / kOne;
@@ -310,7 +320,8 @@ __device__ inline float2 sum_of_blocks(float* own) {
 __device__ inline void fetch_tile(float* tile, const float* from, int step) {
   fetch<kDim, kThreads, kDim, kRow>(tile, from, step);
 }
-// Prefetches the block's part of the 64 x 64 matrix of a chunk, for each of the tensors `all`, to the L2 cache.
+// Each of the tensors `all` has one 64 x 64 matrix per chunk. Prefetches this block's quarter of these matrices, for
+// the chunk with the given index, to the L2 cache.
 template <typename... Tensors>
 __device__ void prefetch_part(int64_t index, int rank, Tensors*... all) {
   constexpr int kLine = 32;
@@ -353,7 +364,10 @@ __device__ inline void set_part(Half* tile, const float4 (&from)[kFetched], floa
 __device__ inline float dot_four(const float4& a, const float4& b) {
   return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
-// Converts four consecutive tiles to fp16 operands. Their units have consecutive indices, starting at `which`.
+// The following three functions process the four fp32 tiles of the state (or of the gradients of the state), which are
+// contiguous in shared memory. each_of_state calls function(tile, row, column, x) for each of the thread's vectors x.
+// propose_state proposes the largest absolute value of each tile. set_state converts the tiles to fp16 operands. The
+// units of the four tiles have consecutive indices, starting at `which`.
 template <typename Function>
 __device__ void each_of_state(float* tiles, const Function& function) {
   each_fetched([&](int row, int column) {
@@ -376,8 +390,8 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
   });
 }
 
-// Data of a block's part of a chunk that the forward pass saves for the backward pass, in the fp16 form that the
-// products used.
+// Data that the forward pass saves for the backward pass, per chunk and per block of a cluster. It is in the fp16 form
+// in which the forward pass used it.
 struct Kept {
   enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
   // At the start of the chunk: W and S of the first layer, W and S of the last layer.
@@ -385,11 +399,12 @@ struct Kept {
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's elements of z, t and x
   float units[kRoom];
 };
-static_assert(sizeof(Kept) % 128 == 0);  // a whole number of L2 cache lines
+static_assert(sizeof(Kept) % 128 == 0);  // a multiple of the size of an L2 cache line
 __device__ inline Kept& kept_of(const FastWeightsProblem& p, int64_t index, int rank) {
   return static_cast<Kept*>(p.kept)[index * kBlocks + rank];
 }
-// Convert a thread's part of a share to its saved fp16 form and back.
+// narrowed() multiplies the elements of a tile that a thread holds by `by` and packs them as fp16, the form in which
+// they are saved. widen() converts them back and multiplies them by `unit`.
 __device__ inline uint4 narrowed(const Tile& share, float by = 1) {
   const auto two = [&](int n, int e) { return tensor_core::pack<Half>(by * share.c[n][e], by * share.c[n][e + 1]); };
   static_assert(Tile::kTiles == 2);

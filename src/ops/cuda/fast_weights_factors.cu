@@ -1,8 +1,9 @@
-// The factors of fast weights with momentum, computed from the gates of the tokens of a chunk. Let e be the momentum
-// gate and f the keep gate of a token. Each column of factors is computed by the recurrence m <- e m, a <- f a + m over
-// the tokens. Here, a is the factor of a token's gradient step in the weights, and m is its factor in the momentum;
-// both are 1 at the token itself. Two more columns contain the factors of the initial weights and of the initial
-// momentum. A block computes one chunk, and a thread computes one column.
+// Computes the factors of fast weights with momentum from the gates of the tokens of a chunk. Let e be the momentum
+// gate and f the keep gate of a token. One column of factors describes the effect of one token's gradient step on the
+// weights and on the momentum at each token of the chunk. It is computed by the recurrence m <- e m, a <- f a + m over
+// the tokens: a is the factor of the step in the weights, and m is its factor in the momentum. Both are 1 at the token
+// itself. Two more columns contain the factors of the weights and of the momentum at the start of the chunk. A block
+// computes one chunk, and a thread computes one column.
 #include "ops/cuda/fast_weights.h"
 #include "ops/cuda/launch.h"
 
@@ -18,11 +19,11 @@ struct Gates {
 };
 
 struct Column {
-  int first;   // first token of the recurrence
-  float a, m;  // values of the recurrence before the first token
+  int first;   // index of the first token whose gates the recurrence uses
+  float a, m;  // values of a and m in the recurrence before token `first`
   float scale;
-  int64_t place;  // offset of the factor of the first token in read_steps or (chunks, T)
-  int step;       // distance to the factor of the next token
+  int64_t place;  // offset of the factor at the chunk's first token in the tensor from read_factors()
+  int step;       // distance in floats to the factor at the next token
 
   __device__ Column(int column, int64_t chunk, const float* steps)
       : first(column < kT ? column + 1 : 0),
@@ -75,8 +76,9 @@ __global__ void __launch_bounds__(kThreads) factors(const __grid_constant__ Memo
 
 __global__ void __launch_bounds__(kThreads) factor_gradients(const __grid_constant__ MemoryFactors p) {
   __shared__ Gates gates[kT];
-  // A and M first contain the values of the recurrence before the token of each row, and after the last token. Later
-  // they contain the contributions of each column to the gradients of the gates, stored one row further down.
+  // Row t of A and M first contains the values a and m of each column before token t. The last row contains the values
+  // after the last token. Later, row t + 1 contains the contributions of each column to the gradients of the gates of
+  // token t.
   __shared__ float A[(kT + 1) * kRow], M[(kT + 1) * kRow];
   read_gates(gates, p);
   const int c = static_cast<int>(threadIdx.x);

@@ -23,19 +23,25 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   if (!kClusters) return;
   float *const W_first = shared_memory(), *const S_first = W_first + kTile;
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
-  float *const Z = S_last + kTile, *const O = Z + kTile;  // partial sums of the last layer's outputs and overlap
+  // Partial sums of this block. Z: outputs of the last layer. O: overlap of the last layer, which is the matrix of
+  // inner products of its inputs at the queries q and its inputs at the keys k.
+  float *const Z = S_last + kTile, *const O = Z + kTile;
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
-  // One unit per row of B, and one unit per row of P while P belongs to the last layer.
+  // Units (power-of-two scales) of the rows of tile B, and of the rows of tile P while P contains the product of the
+  // last layer.
   float *const units_of_B = read_carry + kT, *const units_of_P = units_of_B + kT;
   const Units units(units_of_P + kOwned);
-  // Operands of products in fp16: the state, then the tokens.
+  // Tiles of fp16 operands: first the state, then the tokens.
   Half *const w_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const s_first = w_first + kHalfTile;
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
-  Half *const U = Q + kHalfTile, *const X = U + kHalfTile;  // inputs of the last layer at k and q
-  // Tile G contains the inner gradients g of the first layer, tile B those inner gradients of the last layer.
+  // Inputs of the last layer: U at the keys k, X at the queries q.
+  Half *const U = Q + kHalfTile, *const X = U + kHalfTile;
+  // Tile G contains the inner gradients g of the first layer, and tile B contains the inner gradients of the last
+  // layer.
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
-  Half* const P = B + kHalfTile;  // product overlap * steps of a layer, with negative sign
+  // Matrix overlap * steps (factors of the inner gradients) of a layer, with negative sign.
+  Half* const P = B + kHalfTile;
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
   // own_outputs begins after the kOwned rows of P that the computation for the last layer uses, because slower warps
   // may still read these rows.
@@ -103,8 +109,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       return part;
     };
 
-    // Compute the first layer's outputs at k and at q. The outputs at q do not yet include the updates within this
-    // chunk.
+    // Compute the first layer's outputs at the keys k and at the queries q. The outputs at the queries q do not yet
+    // include the updates within this chunk.
     Tile z, x;
     {
       Tile by_S, overlap;
@@ -232,7 +238,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     cluster_wait();
 
-    // Compute the outputs of the tokens that this block owns. P becomes the product overlap * steps of the last layer.
+    // Compute the outputs of the tokens that this block owns. P becomes the matrix overlap * steps (factors of the
+    // inner gradients) of the last layer.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);
@@ -250,7 +257,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    if (Tile::row() == 0) {  // this warp computes with the kOwned rows of P that this block has written
+    // The warps of the first 16 rows multiply the kOwned rows of P that this block has written.
+    if (Tile::row() == 0) {
       Tile out;
       multiply<4>(out, Left(P), Right(B));
       out.each([&](int i, int j, float& a, float& b) {

@@ -9,8 +9,8 @@ namespace {
 constexpr int kWarps = 16, kThreads = 32 * kWarps;
 constexpr int kHidden = 256;
 
-// Row strides with which the lanes of a fragment read different banks: a multiple of 32 plus 4 for left operands, or
-// plus 8 for right operands.
+// Row strides of tiles in floats. They avoid bank conflicts when the lanes of a warp load an mma fragment: a multiple
+// of 32 plus 4 for left operands, or plus 8 for right operands.
 constexpr int kFirst = kHidden + 8, kLast = kDim + 8, kInput = kHidden + 4, kGradient = kHidden + 8;
 constexpr int kParts = 4;  // number of partial sums of the last layer's overlap
 
@@ -25,15 +25,17 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const W_first = memory, *const W_last = W_first + kDim * kFirst;
-  // Tiles of the last layer's inputs at k and at q.
+  // Tiles of the last layer's inputs at the keys k and at the queries q.
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
   // Tile of the inner gradients g of the first layer.
   float* const G = X + kT * kInput;
-  // Tile K contains k, and at the end the outputs before the norm.
+  // Tile K contains k, and at the end of a chunk the outputs before the norm.
   float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;
-  // Tile B contains the inner gradient g of the last layer, tile Z two partial sums of the last layer's output.
+  // Tile B contains the inner gradient g of the last layer, and tile Z contains two partial sums of the last layer's
+  // output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // Tile P contains the product overlap * steps of a layer, tile O the partial sums of the last layer's overlap.
+  // Tile P contains the matrix overlap * steps (factors of the inner gradients) of a layer, and tile O contains the
+  // partial sums of the last layer's overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
@@ -83,8 +85,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
       store<kHidden, kThreads, kDim, kLast>(p.W_last + at.last(0), W_last);
     }
 
-    // Compute the first layer's outputs at k and at q. The outputs at q do not yet include the updates within this
-    // chunk.
+    // Compute the first layer's outputs at the keys k and at the queries q. The outputs at the queries q do not yet
+    // include the updates within this chunk.
     Hidden z, x;
     product<kDim>(z, Rows{K}, RowsOf<kFirst>{W_first});
     z.each([&](int i, int j, float& a, float& b) {

@@ -53,7 +53,7 @@ __device__ inline float reciprocal(float x) {
 // Prefetches the 128 bytes at x to the L2 cache.
 __device__ inline void prefetch(const void* x) { asm volatile("prefetch.global.L2 [%0];" ::"l"(x)); }
 
-// Clusters require sm_90 or later.
+// Thread block clusters require sm_90 or later.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool kClusters = false;
 #else

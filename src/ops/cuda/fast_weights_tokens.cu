@@ -26,9 +26,10 @@ __device__ void write(void* to, int64_t place, float2 x) {
   *reinterpret_cast<Two<T>*>(static_cast<T*>(to) + place) = {rounded<T>(x.x), rounded<T>(x.y)};
 }
 
-// Calls `function` for each token of the warp, including padding tokens. Its arguments are the offset of the token in
-// chunked tensors, the offset in tensors by sequence, the sequence, the head, and the index of the token in the
-// sequence.
+// Calls function(place, by_text, text, head, token) for each token that the warp processes, including padding tokens.
+// place is the offset of the lane's two elements in a tensor (chunks, batch * heads, T, 64), and by_text is their
+// offset in a tensor (batch, tokens, heads, 64). text, head and token are the indices of the sequence, of the head, and
+// of the token in the sequence.
 template <typename Function>
 __device__ void each_token(const MemoryShape& s, const Function& function) {
   const int64_t n = blockIdx.x % (s.batch * s.heads), chunk = blockIdx.x / (s.batch * s.heads);

@@ -1,5 +1,6 @@
-// Shared code of the TTT kernels: access to the tokens in global memory, and the step sizes of a chunk. A tile of
-// tokens has rows of 72 numbers, so that the lanes read different banks for left, right and transposed operands.
+// Shared code of the TTT kernels: access to the tokens in global memory, and the step sizes of a chunk. The row stride
+// of a tile of tokens is 72 floats. With this stride, loads of left, right and transposed operands have no bank
+// conflicts.
 #pragma once
 #include "ops/cuda/fast_weights.cuh"
 #include "ops/ttt_problem.h"
@@ -14,7 +15,7 @@ struct Block {
 
   __device__ int64_t head() const { return blockIdx.y; }
   __device__ int64_t n() const { return blockIdx.x * p.heads + blockIdx.y; }
-  // Index of the initial state in its tensor.
+  // Index of the initial state in its tensor. With one_state, all sequences start from the same state of a head.
   __device__ int64_t state() const { return p.one_state ? head() : n(); }
   __device__ int64_t chunk(int64_t chunk) const { return n() * p.C + chunk; }
   template <typename T>
@@ -106,16 +107,18 @@ class RowPiece {
   Vector vectors_[kVectors];
 };
 
-// The factors of the tokens of a chunk. The arrays are in shared memory.
+// The factors by which the inner gradients of the tokens of a chunk are multiplied. The arrays are in shared memory.
 struct Factors {
-  float *scale, *rates, *steps;  // scale per token; learning rates; factors of the gradients in the next state
+  // (kT) each. scale: factor per position in the chunk. rates: learning rate per token. steps: factor of each token's
+  // inner gradient in the state after the chunk.
+  float *scale, *rates, *steps;
   static constexpr int kFloats = 3 * kT;
 
   __device__ explicit Factors(float* memory) : scale(memory), rates(memory + kT), steps(memory + 2 * kT) {}
   __device__ void set(float rate) const {
     if (threadIdx.x < kT) rates[threadIdx.x] = rate, steps[threadIdx.x] = scale[kT - 1] * rate;
   }
-  // Factor of the gradient of token j in the output of token i.
+  // Factor of the inner gradient of token j in the output of token i.
   __device__ float operator()(int i, int j) const { return j > i ? 0 : scale[i] * rates[j]; }
 };
 
@@ -134,7 +137,7 @@ struct Ahead {
   float rate = 0;
 };
 
-// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model at q.
+// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model at the queries q.
 __device__ inline float2 output(const InnerLoss& norm, float2 q, float2 f) {
   const float2 n = NormRow(f).n;
   return make_float2(q.x + n.x * norm.weight.x + norm.bias.x, q.y + n.y * norm.weight.y + norm.bias.y);
@@ -149,8 +152,8 @@ __device__ inline float2 through_output(const InnerLoss& norm, float2 f, float2 
 }
 
 // Writes the gradients of the learning rates of a chunk, and adds to the gradients of `scale`. Only the first 2 kT
-// threads take part. by_steps: gradients of the factors operator()(i, j). sums: gradients of `steps`, one row per
-// group.
+// threads take part. by_steps: gradients with respect to the factors operator()(i, j). sums, (GROUPS, kT): partial sums
+// of the gradients with respect to Factors::steps.
 template <int GROUPS>
 __device__ void by_factors(const Block& block, int64_t chunk, const Factors& factors, const float* by_steps,
                            const float* sums, float* d_scale) {

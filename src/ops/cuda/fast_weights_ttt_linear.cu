@@ -1,7 +1,7 @@
 // TTT-Linear. Each block iterates over the chunks of one sequence and head. The state stays in registers for all
-// chunks: each warp has 16 columns of it, stored as accumulators of the transposed state, which can be used as right
-// operands of products over the rows. The backward pass starts from the last state. It reverts the update of each chunk
-// with the inner gradients that the forward pass saved.
+// chunks. Each warp has 16 columns of the state, in the register layout of mma accumulators of the transposed state. In
+// this layout, the state can be used directly as the right operand of products over its rows. The backward pass starts
+// from the last state. It reverts the update of each chunk with the inner gradients that the forward pass saved.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kState = kDim + 4;          // column stride of a state in shared memory
-using State = Share<kWarps, kDim, kDim>;  // the row index of the share is the column of the state, and vice versa
+using State = Share<kWarps, kDim, kDim>;  // transposed: its rows are the columns of the state
 using Outputs = Share<kWarps, kT, kDim>;
 using Square = Share<kWarps, kT, kT>;
 using Rows4 = WarpRows<kWarps>;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
   extern __shared__ __align__(128) float memory[];
   // Tile Z contains f(k), later f(q), where f is the fast-weights model.
   float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;
-  // Tile P contains the factors of the inner gradients in the outputs.
+  // Tile P contains the factors by which the outputs of the model multiply the inner gradients.
   float *const P = G + kTile, *const bias = P + kT * kSquare;
   const Factors factors(bias + kDim);
   const Block block{p};
@@ -151,13 +151,14 @@ __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_cons
   // Tile G contains the inner gradients, later the gradient of q.
   float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;
   // With f the fast-weights model: tile Z contains f(k), then the gradient of the target, then the gradient of k. Tile
-  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient of the inner gradients, then the gradient
-  // of f(k).
+  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient with respect to the inner gradients, then
+  // the gradient of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  // Tile P contains the factors of the inner gradients in the outputs.
+  // Tile P contains the factors by which the outputs of the model multiply the inner gradients.
   float* const P = D_shared + kDim * kState;
-  // Gradient of q k^T (R) and gradient of the factors (S).
+  // Tile R contains the gradient of q k^T. Tile S contains the gradient of the factors of the inner gradients
+  // (Factors).
   float *const R = P + kT * kSquare, *const S = R + kT * kSquare;
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;
   const Factors factors(d_bias + kDim);

@@ -18,7 +18,7 @@ __device__ inline uint32_t data(Word x) { return static_cast<uint32_t>(x); }
 __device__ inline float number(Word x) { return __uint_as_float(data(x)); }
 __device__ inline bool is_of(Word x, uint32_t flag) { return static_cast<uint32_t>(x >> 32) == flag; }
 
-constexpr unsigned kMaxPolls = 1 << 22;  // number of polls, which take a few seconds, before a timeout is reported
+constexpr unsigned kMaxPolls = 1 << 22;  // polls before a timeout is reported; this many polls take a few seconds
 
 static __device__ __noinline__ void give_up() {
   printf("lazy: timeout in block %u of %u while waiting for other blocks\n", blockIdx.x, gridDim.x);

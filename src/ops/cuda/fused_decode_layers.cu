@@ -1,11 +1,13 @@
 // Persistent kernel that computes all layers of a decode step of one sequence, with one block per multiprocessor. Such
-// a step is bound by latency: at full memory bandwidth, reading the weights takes 0.17 ms, but the 24 layers consist of
-// about 170 dependent work items. Therefore blocks exchange only the data that they need (flagged_words.cuh), weights
-// and keys are prefetched, and the critical path between two exchanges is short.
+// a step is bound by latency. For example, reading the weights of a model with 24 layers takes 0.17 ms at full memory
+// bandwidth, but its layers consist of about 170 work items, and each of them depends on the previous one. Therefore
+// blocks exchange only the data that they need (flagged_words.cuh), weights and keys are prefetched, and the critical
+// path between two exchanges is short.
 //
-// Each layer has seven exchanges between blocks: x -> q, k, v -> partial scores -> sums of pieces -> attention outputs
-// -> x -> SwiGLU outputs -> x. Each buffer of words is used once per layer. A block overwrites a buffer only after it
-// has received words that depend on all reads of the previous contents, through the exchanges in between.
+// Each layer has seven exchanges between blocks: x -> q, k, v -> softmax statistics of parts of the keys -> value sums
+// of pieces of the keys -> attention outputs -> x -> SwiGLU outputs -> x. Each buffer of words is used once per layer.
+// Overwriting a buffer in the next layer needs no barrier: before that, a block has received words in the other
+// exchanges that could only be computed after all blocks had read the previous contents of the buffer.
 #include <algorithm>
 #include <climits>
 #include <optional>
@@ -23,7 +25,8 @@ template <int D>
 constexpr int kSharedBytes = (static_cast<int>(sizeof(StepShared<D>)) + 127) / 128 * 128;
 
 // Applies RoPE to q and k and writes q, k and v to the word buffer `heads`. In a unit (the group of matrix rows that a
-// block multiplies), elements r < 8 belong to the first half of a RoPE pair and elements r >= 8 to the second half.
+// block multiplies), elements r < 8 are the first elements of RoPE pairs, and elements r + 8 are the second elements of
+// the same pairs.
 template <typename T, int D>
 __device__ void put_head(const Worker<T, D>& w, uint32_t flag, bool there, int unit, int r, float y) {
   const PageTarget& pages = w.s.pages;
@@ -113,7 +116,8 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
   worker_barrier();
   if (threadIdx.x != 0) return;
   __threadfence();
-  if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {  // this is the last block, so all blocks have read the flag
+  // Only the last block that finishes enters this branch. All blocks have then read the flag.
+  if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {
     s.counter[1] = 0;
     s.counter[0] = base + s.count;
   }
@@ -123,7 +127,8 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
 // The kernel for a head size, and its limits on the current device.
 struct Kernel {
   void (*run)(Layers) = nullptr;
-  int shared = 0, most_shared = 0, multiprocessors = 0;  // bytes of Shared, and maximum bytes of a block
+  // Bytes of StepShared; maximum bytes of shared memory per block; number of multiprocessors of the GPU.
+  int shared = 0, most_shared = 0, multiprocessors = 0;
 };
 
 template <int D>
@@ -137,7 +142,8 @@ Kernel prepare() {
 }
 Kernel kernel_of(int64_t head_dim) { return head_dim == 64 ? prepare<64>() : prepare<128>(); }
 
-// Bytes of shared memory per worker warp, and number of slots of the ring buffer in the remaining shared memory.
+// Shared memory in bytes of each worker warp (a warp that computes), and number of slots of the ring buffer for weights
+// that fit in the remaining shared memory of the block.
 struct Room {
   int worker_bytes, slots;
 };

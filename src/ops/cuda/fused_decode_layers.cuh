@@ -25,12 +25,14 @@ constexpr int kMaxSlots = 6;
 // keys) is on one page of the cache. The separate decode kernels divide the keys in the same way
 // (attention/cuda/decode.cu), so that the results are bitwise equal.
 constexpr int kPart = 64, kPiece = 128, kUnitKeys = decoding::kPad;
-constexpr int kPieces = 64;    // maximum number of pieces per block whose addresses are computed only once
+// Maximum number of pieces per block whose cache offsets are computed once per launch and stored. The offsets of
+// further pieces are computed at each use.
+constexpr int kPieces = 64;
 constexpr int kScores = 2048;  // maximum number of scores of a block that are stored in shared memory
 
 struct Layers {
   decoding::Params attention;  // parameters of attention; fields that differ between layers are set per layer
-  PageTarget pages;            // positions, slots, table, interleaved, heads, kv_heads, dim
+  PageTarget pages;            // fields in use: positions, slots, table, interleaved, heads, kv_heads, dim
   int hidden, inner;
   float eps;
   const void* x;  // input of the first layer
@@ -42,21 +44,21 @@ struct Layers {
   // max_pieces, dim).
   Word *stream, *heads, *attended, *middle, *activated, *parts, *sums;
   int max_pieces;
-  uint32_t* counter;  // (2): the last flag in use; number of finished blocks
+  uint32_t* counter;  // (2): the last flag that was used, and the number of blocks that have finished
   int count, slots, worker_bytes;
   FusedDecodeLayer layers[kMaxLayers];
 };
 static_assert(sizeof(Layers) <= 4 << 10);
 
-// A piece of the keys of a head (kPiece keys), and the cache offsets of the units in this piece, without the offset of
-// the head.
+// A piece of the keys of a head (kPiece keys), and the cache offset of each unit (kUnitKeys keys) of the piece, without
+// the offset of the head.
 struct KeyPiece {
   int head, number;
   int64_t at[kPiece / kUnitKeys];
 };
 
 // Results of a product. The inner dimension is divided into kParts parts. For each part, the struct contains the sums
-// of all units, padded to whole warps, and the sum of squares of x.
+// of all units (groups of matrix rows), padded to whole warps, and the sum of squares of x.
 struct ProductRoom {
   float products[kParts][(kUnits * 16 + 31) / 32 * 32], squares[kParts];
 };
@@ -66,15 +68,16 @@ struct StepShared {
   uint64_t full[kMaxSlots], empty[kMaxSlots];
   ProductRoom rooms[2];  // used alternately, because some warps may still read the results of the previous product
   float scores[kScores];
-  float2 angles[D / 2];  // cosines and sines of the pairs of the token
+  float2 angles[D / 2];  // cosine and sine of each RoPE pair at the position of the token
   int64_t slot, length;  // cache slot of the token; length of its sequence
   KeyPiece pieces[kPieces], other[kWorkers];
 };
 
-// The matrices of a layer. A unit is the smallest number of rows that a block multiplies. For SwiGLU and for RoPE
-// pairs, one half of the rows of a unit comes from the first half of the matrix and the rest from the second half.
-// Every gridDim.x-th unit belongs to the same block. A slot of the ring buffer contains some columns of a unit. The
-// rows in a slot are padded, so that eight rows are in different banks.
+// The matrices of a layer. A unit is the smallest number of rows that a block multiplies. For gate_up, eight rows of a
+// unit are from the gate half of the matrix and eight rows are from the up half. For heads, eight rows yield the first
+// elements of RoPE pairs and eight rows yield the second elements. Every gridDim.x-th unit belongs to the same block. A
+// slot of the ring buffer contains some columns of a unit. The rows in a slot are padded, so that eight rows are in
+// different banks.
 enum class MatrixKind { heads, output, gate_up, down };
 __host__ __device__ constexpr bool has_halves(MatrixKind kind) {
   return kind == MatrixKind::heads || kind == MatrixKind::gate_up;

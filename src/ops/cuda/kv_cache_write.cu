@@ -1,7 +1,8 @@
 // KV-cache write: applies RoPE to q and k of the tokens and stores keys and values to pages, 16 bytes at a time if the
-// tensors are aligned. A thread processes the same item of several heads, so that several loads are in flight; these
-// heads have equal angles. blockIdx.x enumerates the items of the groups of heads of q, then k, then v. blockIdx.y
-// enumerates the tokens or the rows of the gathered keys and values.
+// tensors are aligned. An item is the part of a head that a thread processes at a time: one vector, or the two vectors
+// that contain the elements of RoPE pairs. A thread processes the same item of several heads, so that several loads are
+// in flight. The RoPE angles are equal for these heads. blockIdx.y enumerates the items of the groups of heads of q,
+// then of k, then of v. blockIdx.x enumerates the tokens, or the rows of the gathered keys and values.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -20,11 +21,11 @@ constexpr unsigned kMaxThreads = 256;
 
 struct KvCacheWriteWork {
   KvCacheWrite p;
-  // Number of items per head of q and k that contain pairs to rotate; number of all items per head of q and k; number
-  // of items per head of v.
+  // Three numbers of items per head, in this order: items of q or k that contain pairs to rotate, all items of q or k,
+  // and items of v.
   unsigned turned, items, of_value;
-  unsigned groups, kv_groups;  // number of groups of heads of q, and of k and v
-  unsigned width, tokens;      // threads of a block per token (or gathered row); tokens per block
+  unsigned groups, kv_groups;  // groups: groups of heads of q; kv_groups: groups of heads of k, and of v
+  unsigned width, tokens;      // width: threads per token (or gathered row); tokens: tokens (or rows) per block
 };
 
 // The loads bypass the read-only cache, because the previous kernel may still write the data when this kernel starts.
@@ -50,7 +51,8 @@ __global__ void __launch_bounds__(kMaxThreads) rotate_and_store(const __grid_con
   const unsigned group = among / items, item = among - group * items;
   const auto heads = static_cast<unsigned>(is_q ? p.to.heads : p.to.kv_heads);
 
-  // Addresses of the first head. `from` is null if zeros are stored; `to` or `also` is null if nothing is stored there.
+  // Addresses of head 0: the source `from`, and the destinations `to` (q or pages) and `also` (gathered keys or
+  // values). If `from` is null, zeros are stored. A destination that is null is not written.
   const T* from = nullptr;
   T *to = nullptr, *also = nullptr;
   int64_t from_head = p.to.dim;

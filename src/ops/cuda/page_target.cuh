@@ -11,7 +11,7 @@ namespace lazy::ops::cuda {
 // either all or none of them are rotated.
 struct RopePair {
   int head, number;   // number: index of the pair in the head
-  int first, second;  // dimensions of the two elements
+  int first, second;  // indices of the two elements in the head
   bool turned;
 };
 __device__ inline RopePair pair_of(const PageTarget& p, int index) {
@@ -26,7 +26,8 @@ __device__ inline RopePair pair_of(const PageTarget& p, int index) {
   return r;
 }
 
-// Cache slot and position of a token. The RoPE angles can be loaded long before they are used.
+// KV-cache slot and position of a token. They are loaded first, so that the RoPE angles of the position can be loaded
+// long before they are used.
 struct TokenSlot {
   int64_t slot, position;
 };
@@ -41,7 +42,7 @@ struct Angles {
 __device__ inline bool in_table(const PageTarget& p, const TokenSlot& place) {
   return place.position >= 0 && place.position < p.table.positions;
 }
-// Loads the angles of N adjacent pairs, starting at `pair`, if the table contains the position.
+// Loads the cosines and sines of N adjacent pairs, starting at `pair`, if the table contains the position.
 template <int N>
 __device__ Angles<N> angles_of(const PageTarget& p, const RopePair& pair, const TokenSlot& place) {
   Angles<N> r;
@@ -50,7 +51,8 @@ __device__ Angles<N> angles_of(const PageTarget& p, const RopePair& pair, const 
   return r;
 }
 
-// Rounds N adjacent pairs, rotates them and stores them. N is 1 or 4.
+// x and y are the first and the second elements of N adjacent pairs, N = 1 or 4. Rounds them to T, rotates the pairs
+// with the cosines and sines `by`, and stores them.
 template <typename T, int N>
 __device__ void store_pairs(const PageTarget& p, int64_t token, const RopePair& pair, const TokenSlot& place,
                             Angles<N> by, const float (&x)[N], const float (&y)[N]) {

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kColumns = 128, kRows = 64;  // size of a tile; a thread has 4 rows of 8 columns
-// Number of words (with the elements of 4 rows each) per column in shared memory. One extra word avoids bank conflicts.
+// Number of 32-bit words per column of the tile in shared memory. A word contains the elements of 4 rows. One extra
+// word per column avoids bank conflicts.
 constexpr int kWords = kRows / 4 + 1;
 
 // Each warp processes one row. Absolute values are compared as integers, which have the same order; NaN is the largest

@@ -28,11 +28,12 @@ struct RecurrenceRows {
   int64_t batch = 0, token = 0, head = 0;
 };
 
-// Gates of the tokens of a chunk for reading the state of one head. ChunkGates adds the gates for writing to the state.
+// Decays and other factors of the tokens of a chunk, for one head, that are needed to read the state. ChunkGates adds
+// the decays that are needed to write to the state.
 struct ReadGates {
-  float sum[kChunk];  // inclusive prefix sums of the decays' base-2 logarithms
+  float sum[kChunk];  // inclusive prefix sums of the base-2 logarithms of the tokens' decays
   int32_t document[kChunk];
-  float beta[kChunk];  // 0 after the last token, 1 without beta
+  float beta[kChunk];  // 0 for entries after the last token of the sequence; 1 if beta is null
   // Decay from the state before the chunk to each token; the last entry is the decay to the end of the chunk.
   float read[kChunk];
 };
@@ -56,8 +57,8 @@ struct Recurrence {
 
   // Workspace.
   ChunkGates* gates = nullptr;        // (B, N, H)
-  __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64), delta rule
-  __nv_bfloat16* pairs = nullptr;     // shape of inverse; only the backward pass
+  __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64): see recurrence_matrices.cu; only with the delta rule
+  __nv_bfloat16* pairs = nullptr;     // (B, N, H, 64, 64): q k^T with decays; only used by the backward pass
   __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): states before each chunk
   __nv_bfloat16* u = nullptr;         // (B, L, H, V); only with the delta rule
   __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradients of the states after each chunk
@@ -65,11 +66,11 @@ struct Recurrence {
 
   __nv_bfloat16* out = nullptr;                  // (B, L, H, V)
   float* final_state = nullptr;                  // (B, H, K, V)
-  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): contribution of each head
-  // (B, L, H, V), only with beta or skip; otherwise d_u is the gradient
+  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): per head; the caller adds the heads of a group
+  // (B, L, H, V): gradient of v, only with beta or skip. Without them, d_u is this gradient.
   __nv_bfloat16* d_v = nullptr;
-  float* d_skip = nullptr;                          // (B, L, H), partial sums
-  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H), partial sums
+  float* d_skip = nullptr;                          // (B, L, H): the caller adds the values of all tokens
+  float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H): the caller adds the slices
   float* d_initial_state = nullptr;                 // (B, H, K, V)
 
   constexpr int64_t chunks() const { return (L + kChunk - 1) / kChunk; }
@@ -78,7 +79,7 @@ struct Recurrence {
 // Number of slices into which the gradient kernel divides the key dimension.
 inline int64_t recurrence_slices(int64_t K) { return K > 128 ? K / 128 : 1; }
 
-// Whether the current GPU has enough shared memory for key dimension K.
+// Whether the current GPU has enough shared memory for key dimension K, with or without the delta rule.
 bool recurrence_fits(int64_t K, bool delta);
 
 // The kernels must be launched in this order. Forward pass: gates, matrices (only with the delta rule), states,

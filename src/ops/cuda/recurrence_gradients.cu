@@ -90,8 +90,9 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   load(0);
   tensor_core::copies_commit();
 
-  // Sums over the value dimension: d_pairs and d_system for pairs of tokens; d_q, d_written and d_read for tokens with
-  // rows of the state.
+  // Matrix products over the value dimension. d_pairs = d_out u^T and d_system = d_u u^T have one element per pair of
+  // tokens. d_q = d_out state^T, d_written = u d_state^T and d_read = d_u state^T have one element per token and key
+  // column.
   float d_pairs[1][4][4] = {}, d_system[1][4][4] = {};
   float d_q[1][KS / 16][4] = {}, d_written[1][KS / 16][4] = {}, d_read[1][KS / 16][4] = {};
   float kept = 0;  // the thread's part of the inner product of state and d_state
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
     __syncthreads();
   }
 
-  // Gradients of the products of pairs of tokens, multiplied by the decay between the two tokens.
+  // Tile `scores` contains the gradient of q k^T. With the delta rule, tile `rated` contains the gradient of k k^T, and
+  // tile `system` contains this gradient without the factor beta. All three include the decay between the two tokens.
   SharedMemory squares{memory};
   const auto scores = squares.tile<typename L::Square>(), system = squares.tile<typename L::Square>(),
              rated = squares.tile<typename L::Square>();
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   }
   __syncthreads();
 
-  // Row sums for the gradients of decays and beta:
+  // Inner products per token, for the gradients of the decays and of beta:
   //   [0] q . d_q
   //   [1] k . d_k, only from writing to the state at the end of the chunk
   //   [2] k . d_k from all writes with the key
@@ -200,8 +202,9 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
     d_sum = sums[0] - sums[2] + g.beta[i] * sums[3];
   }
   __syncthreads();
-  // `later` is the sum over this token and later tokens, `written` the sum over all tokens. At this point they only
-  // cover the tokens of a warp.
+  // `later` becomes the sum of d_sum over this token and the later tokens, and `written` becomes the sum of sums[1]
+  // over all tokens. The loop below only adds the tokens of a warp; the sums of the two warps are added after the
+  // barrier.
   float later = d_sum, written = sums[1];
   if (i < kChunk) {
     for (int step = 1; step < 32; step *= 2) {

@@ -1,5 +1,5 @@
-// Matrices within a chunk: the gates of the chunk's tokens, the inverse of the triangular system of the delta rule, and
-// the products q k^T multiplied by the decay between the two tokens.
+// Matrices within a chunk: the gates of the chunk's tokens (ChunkGates in recurrence.h), the inverse of the triangular
+// system of the delta rule, and the products q k^T multiplied by the decay between the two tokens.
 #include "ops/cuda/recurrence.cuh"
 
 namespace lazy::ops::cuda {
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(32) gates(const Recurrence a) {
     const bool there = 2 * lane + i < at.rows;
     const int64_t t = min(at.first + 2 * lane + i, a.L - 1), place = (at.b * a.L + t) * a.H + at.h;
     const float log_decay = !a.log_decay ? 0 : a.log_decay[a.constant_decay ? at.h : place];
-    decay[i] = !there ? 0 : log_decay < kMinLogDecay ? kMinLogDecay : log_decay;  // the comparison retains NaN
+    decay[i] = !there ? 0 : log_decay < kMinLogDecay ? kMinLogDecay : log_decay;  // unlike fmaxf, this retains NaN
     beta[i] = there ? (a.beta ? a.beta[place] : 1) : 0;
     document[i] = a.documents ? a.documents[t] : 0;
   }
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(32) gates(const Recurrence a) {
   }
 }
 
-// Thread j computes column j of the inverse of I + A, where A is strictly lower triangular.
+// Thread j computes column j of the inverse of I + A by forward substitution, where A is strictly lower triangular.
 __device__ void invert(const float (*A)[kChunk], bf16* to) {
   const int j = threadIdx.x;
   float t[kChunk];

@@ -93,7 +93,8 @@ __global__ void __launch_bounds__(kThreads, blocks_with(OutputsLayout<K>::kBytes
       }
       if (i < at.rows) *reinterpret_cast<uint32_t*>(to + i * a.H * a.V + part * kWidth + j) = pack<bf16>(x, y);
     });
-    __syncthreads();  // wait, because the copy for the step after the next step overwrites this memory
+    // Wait, because the copy of part + 2 in the next iteration overwrites the memory of this part.
+    __syncthreads();
   }
 }
 

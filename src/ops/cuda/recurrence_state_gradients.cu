@@ -1,4 +1,4 @@
-// Computes the gradients of the state from the last chunk to the first. A block keeps some columns of the gradient of a
+// Computes the gradients of the state from the last chunk to the first. A block holds some columns of the gradient of a
 // head's state in registers. It writes the gradient of the state after each chunk and the gradient of beta v of every
 // token.
 #include "ops/cuda/launch.h"
@@ -8,7 +8,8 @@ namespace lazy::ops::cuda {
 
 namespace {
 
-// The shared memory has the same layout as in recurrence_states.cu.
+// As in recurrence_states.cu, a block has 32 * COLUMNS columns of the state. Each group of four warps has 32 of these
+// columns, and each warp of the group has a quarter of the rows.
 template <int K, int COLUMNS, bool DELTA>
 struct StateGradientsLayout {
   static constexpr int kThreads = 128 * COLUMNS, kWidth = 32 * COLUMNS, kRows = K / 4;

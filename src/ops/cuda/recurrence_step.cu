@@ -17,13 +17,14 @@ constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kQuads = 4;                 // groups of four state columns per block; each thread has four columns
 constexpr int kRows = kThreads / kQuads;  // number of rows of the state that a block processes at the same time
 
-// Partial sums of a thread over its rows: k S and q S for four columns each, and the scalar q k.
+// Partial sums of a thread over its rows of the state S: k S and q S for four columns each, and the scalar q k.
 struct PartialSums {
   float of[9] = {};
 };
 
-// Each block has 16 columns of a head's state in registers; the state is read once and written once. Since q S' = a q S
-// + (q k) u for the next state S', all sums over the rows can be computed in one pass.
+// Each block has 16 columns of a head's state in registers; the state is read once and written once. The next state is
+// S' = a S + k u^T with the decay a and the written value u. Thus q S' = a q S + (q k) u, and all sums over the rows
+// can be computed in one pass.
 template <typename T, int HELD>
 __global__ void __launch_bounds__(kThreads) recur(const __grid_constant__ RecurrenceStep p) {
   __shared__ PartialSums room[kWarps][kQuads];

@@ -1,8 +1,9 @@
 // Gradients of RMSNorm. Each block processes a part of the rows. It writes d_x row by row and accumulates its
 // contribution to d_weight in registers. A second kernel adds the contributions of the blocks in a fixed order.
 //
-// Let n = x scale and g = d_y weight. Then d_x = scale (g - n mean(g n)) + d_sum, and d_weight is the sum of d_y n over
-// the rows.
+// Let scale be the reciprocal root mean square of a row x, n = x scale, and g = d_y weight. Then d_x = scale (g - n
+// mean(g n)) + d_sum, where d_sum is an optional gradient that is added to d_x. d_weight is the sum of d_y n over the
+// rows.
 #include "ops/cuda/launch.h"
 #include "ops/cuda/row_sum.cuh"
 #include "ops/cuda/rows.h"
@@ -39,8 +40,8 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
   float* part = a.parts + blockIdx.x * a.dim;
   float d_weight[kHeld][N] = {};
   const auto row_start = [&](int64_t top) { return min(top + int64_t{threadIdx.y}, end - 1) * a.dim; };
-  // AHEAD: the loads of the next row are issued before the sums and stores of this row. Only kernels with two tensors
-  // per row have enough registers for this.
+  // AHEAD: the loads of the next row are issued before the sums and stores of this row. Only kernels that read two
+  // tensors per row (x and d_y, but not d_sum) have enough registers for this.
   constexpr bool AHEAD = !LONG && !MORE;
   Bits<T, N> next_x[AHEAD ? kHeld : 1], next_dy[AHEAD ? kHeld : 1];
   const auto load_next = [&](int64_t start) {
@@ -90,7 +91,8 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
       if (!LONG || first + kHeld * step >= vectors) break;
     }
     row_sum(sums, room[turn]);
-    // Forces a reload; keeping the weights would occupy registers that the other loads need.
+    // Forces the weights to be loaded again below. If they stayed in registers, these registers would be missing for
+    // the other loads.
     asm volatile("" : "+l"(weight));
     const auto dim = static_cast<float>(a.dim);
     const float scale = 1 / sqrtf(sums[0] / dim + a.eps), factor = sums[1] * scale * scale / dim;

@@ -14,8 +14,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kHeads = 2;
 
-// Work items of a launch. A head consists of `turning` vectors of pairs that are rotated and `items - turning` vectors
-// that are copied.
+// Work items of a launch. An item is a vector of a head. A head consists of `turning` items whose pairs are rotated and
+// `items - turning` items that are copied.
 struct RopeWork {
   unsigned turning, items, groups, total;  // groups: groups of heads per token
 };

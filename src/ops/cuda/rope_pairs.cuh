@@ -5,8 +5,8 @@
 
 namespace lazy::ops::cuda {
 
-// Computes the cosine and sine for positions that are not in the table. The function is not inlined, because this would
-// increase the number of registers of all threads.
+// Computes the cosine and sine for positions that are not in the table. The function is not inlined, because inlining
+// would increase the number of registers of all threads.
 inline __device__ __noinline__ float2 turn_by(double frequency, int64_t position, double factor) {
   if (position < 0) return {NAN, NAN};
   double s, c;
@@ -39,8 +39,8 @@ __device__ void angles(const RopeTable& table, int64_t position, unsigned pair, 
 template <int N, bool INTERLEAVED>
 constexpr bool kPairsInVector = INTERLEAVED&& N > 1;
 
-// Rotates pairs. Either x contains whole pairs, or x contains the first elements of the pairs and y the second
-// elements.
+// Rotates pairs of elements. With kPairsInVector, x contains whole pairs and y is not used. Otherwise, x contains the
+// first elements of the pairs and y contains the second elements.
 template <typename T, int N, bool INTERLEAVED, int P>
 __device__ void turn(Bits<T, N>& x, Bits<T, N>& y, const float (&cos)[P], const float (&sin)[P]) {
   float u[N];

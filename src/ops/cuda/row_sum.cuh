@@ -20,8 +20,8 @@ inline int threads_per_row(int64_t vectors, int most) {
 }
 
 // Sums each of COUNT values over the threads of a row. All threads of the block must call this function. The second
-// argument is shared memory for one value per warp. If two calls use the same memory, a __syncthreads is required
-// between them.
+// argument is shared memory, with one number per value and warp. If two calls use the same memory, a __syncthreads is
+// required between them.
 template <int COUNT>
 __device__ void row_sum(float (&x)[COUNT], float (&room)[COUNT][32]) {
   for (int step = min(blockDim.x, 32) / 2; step > 0; step /= 2) {

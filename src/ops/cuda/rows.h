@@ -16,7 +16,7 @@ using kernels::DType;
 
 struct RmsNorm {
   DType type, weight_type;         // weight_type: f32 or type
-  const void *x, *weight;          // (rows, dim), (dim)
+  const void *x, *weight;          // x (rows, dim), weight (dim)
   const void* residual = nullptr;  // same layout as x; null: no residual, and `sum` is not written
   void *sum = nullptr, *y;
   float eps;
@@ -29,7 +29,7 @@ struct RmsNormBackward {
   const void *d_y, *x, *weight;
   const void* d_sum = nullptr;  // added to d_x; may be null
   void *d_x, *d_weight;         // d_weight (dim) of weight_type
-  float* parts;                 // workspace of rms_norm_parts(rows, dim) rows of dim numbers
+  float* parts;                 // workspace (rms_norm_parts(rows, dim), dim)
   float eps;
   int64_t rows, dim;
 };
@@ -39,11 +39,11 @@ void rms_norm_backward(const RmsNormBackward& arguments, cudaStream_t stream);
 
 struct Swiglu {
   DType type;
-  const void *gate, *up;  // (rows, dim) with these strides
+  const void *gate, *up;  // (rows, dim) with row strides gate_stride and up_stride
   int64_t gate_stride, up_stride;
-  void* y;              // contiguous; the backward pass writes it too unless it is null
+  void* y;              // contiguous; the backward pass also writes it, unless it is null
   const void* d_y;      // contiguous; only used by the backward pass
-  void *d_gate, *d_up;  // (rows, dim) with stride d_stride
+  void *d_gate, *d_up;  // (rows, dim) with row stride d_stride
   int64_t d_stride;
   int64_t rows, dim;
 };
@@ -53,13 +53,13 @@ void swiglu_backward(const Swiglu& arguments, cudaStream_t stream);
 // One of several matrices that are concatenated to a matrix (rows, width) of 8-bit floating point. This matrix occupies
 // the columns [first, first + dim). All of the matrices share `maximum`, which must be zero initially.
 struct QuantizeFp8 {
-  bool e5m2;  // otherwise e4m3
+  bool e5m2;  // type of the 8-bit numbers: e5m2 if true, otherwise e4m3
   int64_t rows, width;
   const void* x;  // (rows, dim) bf16 with stride x_stride
   int64_t x_stride, dim, first;
   float largest, least_maximum;
   float* maximum;      // the largest absolute value; NaN is larger than infinity
-  float* scale;        // max(maximum, least_maximum) / (largest number of the type), written by quantize_fp8
+  float* scale;        // written by quantize_fp8: max(maximum, least_maximum) / largest
   void* q;             // (rows, width) or null
   void* q_transposed;  // (width, rows) or null
 };
@@ -78,13 +78,14 @@ struct Rope {
   DType type;
   const void* x;  // (batch, length, heads, dim); the last axis is contiguous
   int64_t batch_stride, token_stride, head_stride;
-  void* y;           // like x, with contiguous heads of a token
-  int64_t y_stride;  // stride of the tokens of all sequences
+  void* y;           // (batch, length, heads, dim); the heads of a token are contiguous
+  int64_t y_stride;  // distance between consecutive tokens, also across sequences, in elements
   int64_t batch, length, heads, dim;
   RopeTable table;  // rotates the first 2 * table.pairs dimensions; the remaining dimensions are copied
   bool interleaved, inverse;
-  int64_t offset = 0;  // token t is at position offset + t, which must be in the table, unless positions are given:
-  // Positions per token, or null. Angles that are not in the table are computed in fp64; a negative position gives NaN.
+  int64_t offset = 0;  // without given positions, token t has position offset + t, which must be in the table
+  // Position of each token, (batch, length) with the strides below, or null. Angles that are not in the table are
+  // computed in fp64; a negative position gives NaN.
   const int32_t* places32 = nullptr;
   const int64_t* places64 = nullptr;
   int64_t places_batch_stride = 0, places_token_stride = 0;
@@ -107,7 +108,7 @@ struct CrossEntropy {
   int64_t stride, tokens, vocabulary;
   const int64_t* label;
   int64_t ignore_index;
-  float* log_prob;  // 0 if ignored, NaN if the label is invalid
+  float* log_prob;  // (tokens): log probability of the label; 0 if it is ignored, NaN if it is invalid
   bool* correct;
   // If `gradient` is set, row t of logits is overwritten by gradient_scale * (softmax - onehot(label)) in `type`, in
   // the first `vocabulary` elements of this type. The gradient is zero for ignored tokens.

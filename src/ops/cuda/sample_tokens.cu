@@ -1,8 +1,9 @@
 // Sampling of the next token, with one block per row of logits. Let d = (largest score - score) / temperature. The
 // weight of a token is exp(-d) in fixed point. The key of a token is d in fixed point, so that tokens with lower scores
 // have larger keys. Every filter (top-k, top-p, min-p) keeps a prefix of the tokens in the order of (key, id). The end
-// of a prefix is determined by its sum of weights or by its number of tokens. It is found by a search for the three
-// digits of the key, one digit after the other with a histogram each, and then for the id among tokens with equal keys.
+// of a prefix is determined by its sum of weights or by its number of tokens. It is found by a radix search: the key
+// has three digits, which are found one after the other with one histogram per digit. Then the id is searched among the
+// tokens with this key.
 #include <cfloat>
 #include <type_traits>
 
@@ -18,7 +19,8 @@ namespace {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-constexpr int kBlocks = 2;  // blocks per multiprocessor; 256 rows can then be processed at the same time
+// Blocks per multiprocessor. A GPU with at least 128 multiprocessors then processes 256 rows at the same time.
+constexpr int kBlocks = 2;
 constexpr int kDigitBits = 11, kBuckets = 1 << kDigitBits, kOwnBuckets = kBuckets / kThreads;
 constexpr float kKeySteps = 67108864.0f;        // 2^26 steps per unit of d; the largest key is at d = 64
 constexpr float kWeightSteps = 68719476736.0f;  // 2^36 steps per unit of weight
@@ -28,10 +30,11 @@ struct Amount {
   uint32_t count;
 };
 
-// The end of a prefix of the tokens: the first token whose inclusive sum exceeds the given limit.
+// The end of a prefix of the tokens in the order of (key, id): the first token at which the inclusive sum of weights,
+// or the number of tokens, exceeds a given limit.
 struct PrefixEnd {
   uint32_t key;
-  int id;  // tokens with this key belong to the prefix if their id is not above this one
+  int id;  // tokens with key `key` belong to the prefix if their id is at most this id
 };
 
 struct HistogramMemory {
@@ -41,13 +44,14 @@ struct HistogramMemory {
   uint32_t warp_counts[kWarps];
   float scores[kWarps];
   int ids[kWarps];
-  Amount before;  // sum of weights, or number of tokens, before the key or token that is searched
+  Amount before;  // sum of weights and number of tokens before the key or token that is searched
   uint32_t found;
   int id;
 };
 
-// ADJUSTED: rows may have penalties and a logit bias. Loops that keep many loads in flight are unrolled. The code for
-// the adjustment is so large that more unrolling would exceed the instruction cache.
+// ADJUSTED: rows may have penalties and a logit bias. The loops over the scores are unrolled, so that many loads are in
+// flight. With ADJUSTED they are unrolled less: the code for the adjustment is large, and more copies of it would
+// exceed the instruction cache.
 template <bool ADJUSTED>
 struct ScoreRow {
   // Number of scores that a thread loads before it uses the first one.
@@ -134,10 +138,10 @@ __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   return x;
 }
 
-// Sums the amounts of the tokens that in(id, d) selects, in the order of their ids and starting from `before`. Returns
-// the first id at which the sum exceeds the limit, that is, at which beyond_of(total)(sum) is true. Such an id must
-// exist. In the first pass, each warp sums a range of ids, and its lanes read adjacent ids. In the second pass, the
-// range that contains the result is divided among the threads.
+// Sums the amounts (weight and count) of the tokens that in(id, d) selects, in the order of their ids and starting from
+// `before`. Returns the first id at which the sum exceeds the limit, that is, at which beyond_of(total)(sum) is true.
+// Such an id must exist. In the first pass, each warp sums a range of ids, and its lanes read adjacent ids. In the
+// second pass, the range that contains the result is divided among the threads.
 template <typename ScoreRow, typename In, typename BeyondOf>
 __device__ int find_in_order(const ScoreRow& row, HistogramMemory& m, const Amount& before, const In& in,
                              const BeyondOf& beyond_of) {
@@ -152,7 +156,8 @@ __device__ int find_in_order(const ScoreRow& row, HistogramMemory& m, const Amou
   row.template all_scores<32>(begin + lane, end, [&](int, int id, float x) { own = own + amount(id, x); });
   const Amount sum = before + scan(own, m, all);
   const auto beyond = beyond_of(all);
-  // The sum of a warp starts at the exclusive sum of its first lane.
+  // The range of a warp begins at the exclusive prefix sum of its first lane and ends at the inclusive prefix sum of
+  // its last lane.
   const Amount at_begin = of_lane(sum - own, 0), at_end = of_lane(sum, 31);
   if (lane == 0 && !beyond(at_begin) && beyond(at_end)) {
     m.before = at_begin;
@@ -241,7 +246,8 @@ __device__ __noinline__ uint64_t sum_of(const ScoreRow& row, HistogramMemory& m,
   return all.weight;
 }
 
-// Returns random number number `draw` + 1 for this seed, equal to the output of the generator of core/random.h.
+// Returns the random number with index `draw` + 1 for this seed. It is equal to the output of the generator in
+// core/random.h.
 __device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -18,7 +18,7 @@ constexpr int kRun = 32;                // number of tokens per run
 
 __host__ __device__ constexpr int64_t blocks_of(int64_t count, int64_t size) { return (count + size - 1) / size; }
 
-// Determines the document of the tokens that a thread processes in order.
+// Tracks the document of the current token while a thread iterates over its tokens.
 struct Walk {
   const int32_t* starts;
   int documents, document = 0;
@@ -42,7 +42,7 @@ struct Walk {
     begin = starts[document];
     if (document < documents) next = starts[document + 1];
   }
-  // Advances to token t, which must be the successor of the previous token. Returns true if a document starts there.
+  // Advances to token t, which must be the token after the previous one. Returns true if a document starts there.
   __device__ bool enter(int64_t t) {
     if (t < next) return false;
     begin = next;
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kAcross* kRuns) gradients(const ShortConvoluti
   float* part =
       a.parts + (b * blocks_of(a.length, kRuns * kRun) + a.first_block + blockIdx.y) * (a.taps + 1) * a.channels;
 #pragma unroll
-  for (int j = 0; j <= TAPS; ++j) {  // add the results of the runs in order
+  for (int j = 0; j <= TAPS; ++j) {  // add the results of the block's runs in a fixed order
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < N; ++i) shared[threadIdx.y][threadIdx.x * N + i] = d_weight[j][i];

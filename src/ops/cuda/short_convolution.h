@@ -11,12 +11,12 @@ namespace lazy::ops::cuda {
 
 struct ShortConvolution {
   kernels::DType type;
-  const void* x;  // (batch, length, channels) with these strides in elements; channels are contiguous
+  const void* x;  // (batch, length, channels) with the two strides below, in elements; channels are contiguous
   int64_t batch_stride, token_stride;
   const float* weight;        // (channels, taps)
   const float* bias;          // (channels) or null
-  const void* past;           // (batch, taps - 1, channels), contiguous, or null
-  const int32_t* cu_seqlens;  // (documents + 1) or null
+  const void* past;           // inputs before token 0, (batch, taps - 1, channels) contiguous; null: zeros
+  const int32_t* cu_seqlens;  // (documents + 1): start of each packed document, and the length; null: not packed
   int documents;
   int64_t batch, length, channels;
   // First sequence (for blocks with blockIdx.z = 0) and first block of runs (for blocks with blockIdx.y = 0) of this

@@ -1,9 +1,9 @@
 // Skinny GEMM y = x W^T on tensor cores for up to eight rows of x; W is read only once. In the mma instruction, rows of
-// W are the rows of operand A, and rows of x are the columns of operand B. The order of the inner dimension is
-// arbitrary, so each lane uses the 16 bytes that it loads directly as fragments. A block processes 16 rows of W (with
-// SwiGLU, 16 rows of each half of W). Each warp sums a part of the inner dimension; one step processes one chunk of
-// this part. The weights of the first steps are loaded before the previous kernel has finished (programmatic dependent
-// launch).
+// W are the rows of operand A, and rows of x are the columns of operand B. The inner dimension may be processed in any
+// order. Each lane therefore uses the 16 bytes that it loads as fragments, without rearranging them. A block processes
+// 16 rows of W (with SwiGLU, 16 rows of each half of W). Each warp sums a part of the inner dimension; one step
+// processes one chunk of this part. The weights of the first steps are loaded before the previous kernel has finished
+// (programmatic dependent launch).
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -17,12 +17,12 @@ namespace step {
 namespace decoding = kernels::cuda::decoding;
 
 constexpr int kWarps = kParts, kThreads = 32 * kWarps;
-// kTile is the number of rows of W in a tile, kRows the number of rows of x.
+// kTile is the number of rows of W in a tile, and kRows is the maximum number of rows of x.
 constexpr int kTile = 16, kRows = static_cast<int>(kMaxUngroupedRows);
 constexpr int kStride = kRows + 1;  // row stride of the products in shared memory
 
-// Number of columns of y per block. With Mode::pages, the same lane computes both products of a RoPE pair in one tile.
-// With two tiles, the fragments of W would need too many registers.
+// Number of columns of y per block. With Mode::pages, a tile of 16 rows of W yields eight RoPE pairs: it contains the
+// rows of both elements of each pair. If two tiles were used, the fragments of W would need too many registers.
 constexpr int columns_of(Mode mode) { return mode == Mode::pages ? kTile / 2 : kTile; }
 
 template <typename T>
@@ -41,7 +41,7 @@ __device__ float load_number(const void* from, int64_t at) {
   const uint16_t bits = __ldcg(static_cast<const uint16_t*>(from) + at);
   return kernels::cuda::unpack<T>(bits).x;
 }
-// STEPS: number of chunks that a warp has in flight.
+// STEPS: number of chunks of W that a warp has in flight.
 template <typename T, int STEPS, bool NORM, Mode MODE>
 __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ SkinnyGemm p) {
   constexpr int TILES = MODE == Mode::swiglu ? 2 : 1, kColumns = columns_of(MODE);
@@ -91,7 +91,8 @@ __global__ void __launch_bounds__(kThreads, 2) multiply(const __grid_constant__ 
     if (stores) place = token_slot(p.pages, row);
   }
   float sum[TILES][4] = {}, square = 0;
-  constexpr bool kOnceAtLeast = MODE == Mode::pages;  // the angles are loaded after the first elements of x
+  // The loop also loads the RoPE angles, after the first elements of x. It must therefore run at least once.
+  constexpr bool kOnceAtLeast = MODE == Mode::pages;
   for (int first = 0; first < own || (kOnceAtLeast && first == 0); first += STEPS) {
     uint4 x[STEPS];  // all loads are issued before the first loaded value is used
 #pragma unroll

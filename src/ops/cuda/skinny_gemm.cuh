@@ -9,8 +9,9 @@ namespace lazy::ops::cuda::step {
 // A product is the sum of kParts partial sums. Part n consists of the chunks n, n + kParts, ... of the inner dimension.
 constexpr int kChunk = 32, kParts = 8;
 
-// Selects the epilogue. plain: a result is one product. swiglu and pages: a result is computed from two products, with
-// half 0 and half 1 of W.
+// Selects the epilogue. plain: an element of the result is the product of a row of x and a row of W. swiglu: it is
+// computed from two products, with one row from each half of W. pages: two products are the elements of a RoPE pair of
+// q, k or v, which is rotated and stored (PageTarget).
 enum class Mode { plain, swiglu, pages };
 
 // Calls run<T, NORM, MODE>() with the template arguments that correspond to the problem. Products with Mode::pages
@@ -27,7 +28,8 @@ void with_kind(const SkinnyGemm& p, const Run& run) {
   p.type == DType::bf16 ? of_type.template operator()<__nv_bfloat16>() : of_type.template operator()<__half>();
 }
 
-// Returns the index of the row of W whose product yields a result.
+// Returns the index of the row of W that is multiplied for column `column` of the result. With swiglu and pages, which
+// need two products, `half` selects the first or the second of them.
 template <Mode MODE>
 __device__ int row_of(const SkinnyGemm& p, int column, int half) {
   if constexpr (MODE == Mode::pages) {

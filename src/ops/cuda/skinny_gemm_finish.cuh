@@ -8,8 +8,8 @@ namespace lazy::ops::cuda::step {
 
 inline unsigned ceil_div(int64_t x, int64_t by) { return static_cast<unsigned>((x + by - 1) / by); }
 
-// Number of columns of y that a tile of `rows_of_w` rows of W yields. If a result is computed from two products, 16
-// rows of half 0 of W alternate with 16 rows of half 1 of W in the tile.
+// Number of columns of y that a tile of `rows_of_w` rows of W yields. If a result is computed from two products, the
+// tile alternates between 16 rows of W for first products and 16 rows of W for second products.
 constexpr int columns_of_tile(Mode mode, int rows_of_w) { return mode == Mode::plain ? rows_of_w : rows_of_w / 2; }
 
 // Returns the index in W of row r of a tile. Rows beyond the last column of y repeat the last column and are not
@@ -21,7 +21,7 @@ __device__ int row_in_tile(const SkinnyGemm& p, int first_column, int r) {
   return row_of<MODE>(p, min(column, static_cast<int>(p.out) - 1), kPlain ? 0 : r / 16 % 2);
 }
 
-// Four adjacent columns of a row of y, which one thread finishes at a time.
+// Four adjacent columns of a row of y. One thread runs the epilogue for a quad at a time.
 struct Quad {
   int row, column;  // position in y
   int m, r;         // row of x and first row of W, as indices in the tile
@@ -30,7 +30,7 @@ struct Quad {
 // Returns the n-th group of four columns of a tile of ROWS_W rows of W and ROWS_X rows of x.
 template <Mode MODE, int ROWS_W, int ROWS_X>
 __device__ Quad quad_of(const SkinnyGemm& p, int n, int first_row, int first_column) {
-  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // quads per row
+  constexpr int kQuads = columns_of_tile(MODE, ROWS_W) / 4;  // number of quads per row of the tile
   const int m = n / kQuads, column = n % kQuads * 4;
   Quad quad{first_row + m, first_column + column, m, MODE == Mode::plain ? column : column / 16 * 32 + column % 16};
   quad.there = n < kQuads * ROWS_X && quad.row < p.rows && quad.column < p.out;
@@ -40,9 +40,9 @@ __device__ Quad quad_of(const SkinnyGemm& p, int n, int first_row, int first_col
 // Inputs of the epilogue for four columns of y, in addition to the products. They can be loaded before the products are
 // known.
 struct Beside {
-  TokenSlot place;   // only Mode::pages
-  Angles<4> angles;  // only Mode::pages
-  uint2 add;         // only Mode::plain
+  TokenSlot place;   // used only with Mode::pages
+  Angles<4> angles;  // used only with Mode::pages
+  uint2 add;         // used only with Mode::plain
 };
 // Loads four adjacent elements of `add`. The loads bypass the read-only cache, because the previous kernel may have
 // written them.

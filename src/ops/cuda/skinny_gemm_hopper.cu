@@ -1,8 +1,9 @@
-// Products with more than 64 rows of x on Hopper. The results are bitwise equal to skinny_gemm.cu, because the sums of
-// wgmma are equal to the sums of mma.sync. Rows of W are operand A, which is in registers. Rows of x are operand B,
-// which is in shared memory, where wgmma requires core matrices of 8 rows by 16 bytes. A chunk of 8 rows of x consists
-// of four core matrices: matrix m contains the elements 8 c + 2 m + {0, 1}, c = 0..3, of every row. Two matrices then
-// contain the elements of one mma instruction in skinny_gemm.cu, whose fragments of W are 16 bytes per lane.
+// Skinny GEMM with more than 64 rows of x on Hopper (sm_90). The results are bitwise equal to skinny_gemm.cu, because
+// the sums of wgmma are equal to the sums of mma.sync. Rows of W are operand A, which is in registers. Rows of x are
+// operand B, which is in shared memory, where wgmma requires core matrices of 8 rows by 16 bytes. A chunk of 8 rows of
+// x consists of four core matrices: matrix m contains the elements 8 c + 2 m + {0, 1}, c = 0..3, of every row. Two of
+// these matrices contain the same elements that one mma instruction in skinny_gemm.cu multiplies, where each lane uses
+// 16 contiguous bytes of a row.
 //
 // If the product has only few tiles, each tile is computed by a cluster of kParts blocks, one block per part of the
 // inner dimension. Otherwise each block processes all parts in succession, and a separate kernel first multiplies x by
@@ -106,8 +107,8 @@ struct Wide {
   static constexpr int kRowsW = 64 * WARPGROUPS, kRowsX = ROWS, kSums = ROWS / 2;
   static constexpr int kChunkX = kRowsX * kChunkBytes, kStage = AHEAD * kChunkX, kStages = kRingBytes / kStage;
   static constexpr int kStride = kRowsW + 4, kBytes = std::max(kStages * kStage, kRowsX*kStride * 4);
-  // Whether the copying warpgroup releases registers to the computing warpgroups. The next constant is the number of
-  // registers per thread that they then have.
+  // Whether the copying warpgroup releases registers to the computing warpgroups. kLeft and kTaken are the numbers of
+  // registers per thread that the copying warpgroup and the computing warpgroups then have.
   static constexpr bool kGives = WARPGROUPS > 1;
   static constexpr int kLeft = 40, kTaken = 232;
   static_assert(kParts % AHEAD == 0 && AHEAD % GROUP == 0 && WARPGROUPS <= 2);
@@ -123,8 +124,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   constexpr int AHEAD = N::AHEAD, GROUP = N::GROUP;
   // `chunks` is the number of chunks per part.
   const int in = static_cast<int>(p.in), rows = static_cast<int>(p.rows), chunks = in / (kParts * kChunk);
-  // Blocks with adjacent indices read the same rows of W, so that the second of two such blocks finds these rows in the
-  // L2 cache.
+  // Blocks with adjacent indices read the same rows of W. The first of them loads these rows to the L2 cache, and the
+  // others find them there.
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const int stages = kParts * chunks / AHEAD;
   const auto w_row = [&](int row) {
@@ -139,8 +140,8 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   if (threadIdx.x >= N::kConsumers) {
     if constexpr (N::kGives) dealloc_registers<N::kLeft>();
     const int t = threadIdx.x - N::kConsumers;
-    // If the blocks of the grid do not all run at the same time, this prefetch would load more than the L2 cache can
-    // hold.
+    // W is prefetched only if it is small. If W is large, the blocks of the grid do not all run at the same time, and
+    // the prefetches would load more than the L2 cache can hold.
     if (p.out * in <= kMaxPrefetched) {
       for (int row = t; row < N::kRowsW; row += 128) prefetch_bytes(w_row(row), 2 * in);
       prefetch_next(p, t);
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
   const T *const low = w_row(row) + lane % 4 * 8, *const high = w_row(row + 8) + lane % 4 * 8;
   Fragments w[AHEAD];
-  int part = 0, chunk_ahead = 0;  // next part and chunk to load
+  int part = 0, chunk_ahead = 0;  // part, and chunk of this part, that is loaded next
   const auto load = [&](Fragments& to) {
     const int k = (part + chunk_ahead * kParts) * kChunk;
     load_once(to.low, low + k);
@@ -220,18 +221,19 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
     __syncwarp();
     if (lane == 0) barrier_arrive(&ring.empty[n % N::kStages]);
   }
-  named_barrier<N::kThreads>();  // the ring buffer has been consumed, and all scales and cache slots are available
+  // Wait until the ring buffer has been consumed, and all scales and cache slots have been stored in shared memory.
+  named_barrier<N::kThreads>();
   store_sums(total, reinterpret_cast<float*>(memory), N::kStride);
   finish_tile<T, N, MODE, N::kConsumers>(p, first_row, first_column, places, reinterpret_cast<const float*>(memory),
                                          [&](const Quad& quad) { return scales[quad.m]; });
 }
 
-// Constants of the clusters and their blocks.
+// Constants of multiply_parts, in which a cluster of kParts blocks computes a tile.
 struct ClusterParts {
   static constexpr int kRowsW = 128, kRowsX = 64, kStride = kRowsW + 4, kThreads = 2 * kRowsW;
   static constexpr int kBlocks = 3;  // minimum number of blocks per multiprocessor, for __launch_bounds__
   static constexpr int kOwnRows = kRowsX / kParts, kChunkX = kRowsX * kChunkBytes;
-  static constexpr int kAhead = 4;   // chunks of W in flight to registers
+  static constexpr int kAhead = 4;   // number of chunks of W in flight to registers
   static constexpr int kAtOnce = 6;  // number of chunks of x that a lane loads before it stores the first one
   static int bytes(int chunks) { return std::max(chunks * kChunkX, kRowsX * kStride * 4); }
   static_assert(kRowsX / 8 == kThreads / 32 && kOwnRows * kRowsW == 4 * kThreads);

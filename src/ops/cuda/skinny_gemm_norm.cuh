@@ -7,8 +7,8 @@
 
 namespace lazy::ops::cuda::step {
 
-constexpr int kChunkBytes = 2 * kChunk;    // bytes of a row of a chunk
-constexpr int kPieces = kChunkBytes / 16;  // 16-byte pieces of a row of a chunk
+constexpr int kChunkBytes = 2 * kChunk;    // number of bytes per row of a chunk (kChunk 16-bit elements)
+constexpr int kPieces = kChunkBytes / 16;  // number of 16-byte pieces per row of a chunk
 constexpr int kGroupBytes = 8 * kChunkBytes;
 
 // Packed x, as skinny_gemm_hopper.cu uses it, has the shape (chunks, groups of 8 rows, 4 matrices, 8 rows, 16 bytes).

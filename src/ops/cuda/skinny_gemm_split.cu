@@ -1,7 +1,8 @@
-// Products of 9 to 64 rows of x, bitwise equal to skinny_gemm.cu. For this small number of rows, all multiprocessors
-// must load W at the same time. A block computes a tile of products, and each of its warps sums one part of the inner
-// dimension. If there are few tiles, the blocks of a cluster share a tile. Each block then computes some of the parts.
-// Each block also adds the partial sums of some of the rows, which the other blocks write to its shared memory.
+// Skinny GEMM for 9 to 64 rows of x. The results are bitwise equal to skinny_gemm.cu. For this small number of rows,
+// all multiprocessors must load W at the same time. A block computes a tile of products, and each of its warps sums one
+// part of the inner dimension. If there are few tiles, the blocks of a cluster share a tile. Each block then computes
+// some of the parts. Each block also adds the partial sums of some of the rows, which the other blocks write to its
+// shared memory.
 //
 // Each lane copies the fragments of both matrices that it uses itself to a ring buffer in shared memory. Until the sums
 // are complete, a warp therefore waits only for its own copies. As in skinny_gemm.cu, the kernel computes the norm from
@@ -46,7 +47,7 @@ struct Split {
 
 struct SplitRows {
   SkinnyGemm p;
-  int stages;  // STAGES or kFewStages
+  int stages;  // number of stages of the ring buffer: STAGES or kFewStages
 };
 
 template <typename T, typename N, bool NORM, Mode MODE>
@@ -259,7 +260,8 @@ void start_split(const SkinnyGemm& p, cudaStream_t stream) {
                                                     stream, N::CLUSTER);
 }
 
-// The configurations below are used for at most this number of tiles of 16 rows of W.
+// The configurations in multiply_by_parts that use clusters, or small tiles, are used for products with at most this
+// number of tiles. A tile has 16 rows of W and 16 or 32 rows of x.
 constexpr unsigned kFewTiles = 128;
 
 template <typename T, bool NORM, Mode MODE>

@@ -1,6 +1,6 @@
-// Products with many rows or columns, bitwise equal to skinny_gemm.cu. The warps of a block share the data that they
-// read: chunks of both matrices are copied to a ring buffer in shared memory. Each warp computes a separate tile and
-// processes the parts of the inner dimension in succession.
+// Skinny GEMM for products with many rows or columns. The results are bitwise equal to skinny_gemm.cu. The warps of a
+// block share the data that they read: chunks of both matrices are copied to a ring buffer in shared memory. Each warp
+// computes a separate tile and processes the parts of the inner dimension in succession.
 //
 // If this kernel computed the norm of x, it would have to do so again for every tile of W. Therefore a separate kernel
 // first multiplies x by the norm weights and computes the factor of each row's products.
@@ -167,7 +167,9 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   decoding::wait_for_copies<0>();
   __syncthreads();
   auto* const products = reinterpret_cast<float*>(memory);
-  each([&](int t, int n, int e) {  // row g (e < 2) or g + 8 of the tile, row 2 c or 2 c + 1 of the group of x
+  // Element e belongs to row g (e < 2) or g + 8 of the tile of W, and to row 2 c or 2 c + 1 of the group of 8 rows of
+  // x.
+  each([&](int t, int n, int e) {
     const int m = (warp_x * GROUPS + n) * 8 + 2 * c + e % 2;
     products[m * N::kStride + (warp_w * TILES + t) * 16 + g + e / 2 * 8] = total[t][n][e];
   });
@@ -194,10 +196,10 @@ void multiply_by_tiles(const SkinnyGemm& p, cudaStream_t stream) {
     launch_tiles<T, N, MODE>(p, grid, stream);
     done = true;
   };
-  unless_done(Tiling<2, 8, 4, 2>{}, 65, 80);   // 128 rows of W, 128 of x
-  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // 128 rows of W, 64 of x
-  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // 64 rows of W, 64 of x
-  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // 64 rows of W, 32 of x
+  unless_done(Tiling<2, 8, 4, 2>{}, 65, 80);   // tile: 128 rows of W, 128 rows of x
+  unless_done(Tiling<2, 4, 4, 2>{}, 33, 80);   // tile: 128 rows of W, 64 rows of x
+  unless_done(Tiling<2, 4, 2, 2>{}, 65, 32);   // tile: 64 rows of W, 64 rows of x
+  unless_done(Tiling<2, 2, 2, 2>{}, 17, 400);  // tile: 64 rows of W, 32 rows of x
   if (!done) skinny_gemm_split(p, stream);
 }
 

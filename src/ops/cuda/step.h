@@ -21,7 +21,7 @@ constexpr int64_t kMaxUngroupedRows = 8;
 struct PageTarget {
   void* q;                   // (tokens, heads, dim) contiguous
   void *keys, *values;       // pages, (slots, kv_heads, dim) contiguous
-  const int64_t* positions;  // (tokens), from 0
+  const int64_t* positions;  // (tokens): position of each token in its sequence, from 0
   const int64_t* slots;      // (tokens): slots in the KV cache
   int64_t heads, kv_heads, dim;
   RopeTable table;  // with 0 pairs, q and k are not rotated; angles that are not in the table are computed
@@ -35,20 +35,21 @@ struct SkinnyGemm {
   const void *x, *W;
   int64_t x_stride;                    // row stride in elements, a multiple of 8
   int64_t rows, in, out;               // x (rows, in), W (out, in) contiguous; `in` a multiple of 8
-  const float* norm_weight = nullptr;  // (in): x is replaced by its RMSNorm
+  const float* norm_weight = nullptr;  // (in); if given, x is replaced by its RMSNorm with these weights
   float eps = 0;
   const void* add = nullptr;     // (rows, out) contiguous, added to the rounded y; not with swiglu or wide
   const void* next_W = nullptr;  // weights of the next kernel, prefetched to the L2 cache (a hint)
   int64_t next_bytes = 0;
   bool swiglu = false;  // W has the shape (2 out, in), and y = silu(x W_0^T) * x W_1^T with the halves W_0 and W_1 of W
-  bool wide = false;    // y in fp32
+  bool wide = false;    // if true, y is fp32
   void* y;              // (rows, out) contiguous; if null, which requires a norm, the result is written to `pages`
-  // Workspaces, required for more than kMaxUngroupedRows rows: (rows rounded up to 8, in) in `type`, and (rows).
+  // Workspaces, required for more than kMaxUngroupedRows rows. scaled_x: (rows rounded up to a multiple of 8, in) of
+  // dtype `type`; scales: (rows).
   void* scaled_x = nullptr;
   float* scales = nullptr;
-  // If y is null, the rows of W are the heads of q, k and v, `out` is the number of their pairs, and each row of x is a
-  // token. The result is bitwise equal to kv_cache_write applied to the product. `dim` and the number of rotated
-  // dimensions must be multiples of 8, and pointers must be aligned to 16 bytes.
+  // If y is null, the rows of W are the heads of q, k and v, `out` is the number of RoPE pairs of q, k and v per token,
+  // and each row of x is a token. The result is bitwise equal to kv_cache_write applied to the product. `dim` and the
+  // number of rotated dimensions must be multiples of 8, and pointers must be aligned to 16 bytes.
   PageTarget pages = {};
 };
 void skinny_gemm(const SkinnyGemm& arguments, cudaStream_t stream);
@@ -67,8 +68,8 @@ struct KvCacheWrite {
   int64_t tokens;
   PageTarget to;
   // Optional gathered copies of keys and values, (rows, kv_heads, dim) contiguous; ops/kv_cache_write.h defines the
-  // sources. If sources are given, only those tokens are written to pages that are a source. A slot that is a source
-  // must not also be the slot of a token.
+  // sources. If sources are given, a token is written to its page only if it is a source. A slot that is a source must
+  // not also be the slot of a token.
   const int64_t* sources = nullptr;  // (rows)
   int64_t rows = 0;                  // 0: nothing is gathered
   void *gathered_keys = nullptr, *gathered_values = nullptr;
@@ -82,21 +83,21 @@ struct FusedDecodeLayer {
   // As SkinnyGemm::W; the rows of qkv are the heads of q, k and v.
   const void *qkv, *output, *gate_up, *down;
   const float *norm, *mlp_norm;                            // norm weights, shape (hidden)
-  void *keys, *values;                                     // pages
-  const float *distance_bias, *tau, *sink, *alibi_slopes;  // as in Decode, or null
+  void *keys, *values;                                     // KV-cache pages of this layer
+  const float *distance_bias, *tau, *sink, *alibi_slopes;  // see kernels::Decode; or null
 };
 struct FusedDecodeLayers {
   const FusedDecodeLayer* layers;
   int64_t count;
-  kernels::Problem problem;  // the same for all layers
+  kernels::Problem problem;  // attention problem, the same for all layers
   // The same for all layers: lengths, block table, and whether there is a distance bias.
   kernels::Decode<float> attention = {};
   int64_t pages;
   PageTarget to;  // the same for all layers: positions, slots, table, interleaved, heads, kv_heads, dim
   int64_t hidden, inner;
   float eps;
-  const void* x;  // (hidden)
-  void* y;        // (hidden)
+  const void* x;  // (hidden): input of the first layer
+  void* y;        // (hidden): output of the last layer
   // Workspace of fused_decode_sync_words 64-bit words, aligned to 128 bytes. It must be zero initially and is then used
   // again by all steps of the same shape. A step must not start before the previous step has finished.
   void* words;
@@ -133,7 +134,7 @@ void pinned_copy(const PinnedCopy& arguments, cudaStream_t stream);
 constexpr int64_t kMaxStepKeys = 512;
 struct RecurrenceStep {
   DType type;
-  const void *q, *k, *v;  // (batch, groups, key_dim), (batch, heads, value_dim) with these strides in elements
+  const void *q, *k, *v;  // q and k (batch, groups, key_dim), v (batch, heads, value_dim), with the strides below
   int64_t q_batch, q_head, k_batch, k_head, v_batch, v_head;
   const float* log_decay;  // (batch, heads), or (heads) if constant_decay; null: no decay
   bool constant_decay;
@@ -149,11 +150,11 @@ struct RecurrenceStep {
 };
 void recurrence_step(const RecurrenceStep& arguments, cudaStream_t stream);
 
-// One token of the short convolution (short_convolution.h), with bitwise the same result.
+// One token of the short convolution (short_convolution.h), bitwise equal to the result of short_convolution.
 struct ConvolutionStep {
   DType type;
   const void* x;        // (batch, channels); channels are contiguous
-  int64_t x_batch;      // stride in elements
+  int64_t x_batch;      // stride between sequences, in elements
   const float* weight;  // (channels, taps)
   const float* bias;    // (channels) or null
   const void* past;     // (batch, taps - 1, channels)

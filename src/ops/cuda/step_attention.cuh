@@ -24,7 +24,7 @@ struct Attention {
   const Worker<T, D>& w;
   decoding::Params p;
   decoding::Sequence sequence;
-  kernels::cuda::Keys seen;   // keys that the token sees
+  kernels::cuda::Keys seen;   // range of keys that the token attends to
   int all_pieces, all_parts;  // number of pieces and of parts per head
   int first, count;           // the block processes the pieces [first, first + count), counted over all heads
   uint64_t policy = decoding::read_once_policy();
@@ -54,7 +54,8 @@ struct Attention {
 
   __device__ bool scores_are_kept() const { return count * kPiece <= kScores; }
 
-  // Starts the copies of the first keys of the block's n-th part. They are issued before the layer starts.
+  // Starts the copies of the first keys of the block's n-th part. For the first part of each warp, this happens before
+  // the layer starts.
   __device__ void begin_part(const FusedDecodeLayer& l, int n) const {
     if (n >= 2 * count) return;
     const KeyPiece& piece = piece_of(n / 2);
@@ -276,7 +277,8 @@ struct Attention {
     __syncwarp();
   }
 
-  // Returns the softmax state of a head, merged from the parts of all blocks.
+  // Returns the softmax state of a head, merged from the statistics that all blocks have sent for the parts of its
+  // keys.
   __device__ decoding::RowState state_of(uint32_t flag, int head) const {
     decoding::RowTile t{};
     t.kv_head = head;
@@ -314,7 +316,7 @@ struct Attention {
       const KeyPiece& piece = piece_of(n);
       const int begin = sequence.first + piece.number * kPiece, keys = min(sequence.end - begin, kPiece);
       const float* const kept = scores_of(piece, n);
-      float weight[kPiece / 32];  // contains the scores at first
+      float weight[kPiece / 32];  // contains the scores first, and later the softmax weights
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = 32 * i + w.lane < keys ? kept[32 * i + w.lane] : -INFINITY;
       const decoding::RowState state = state_of(flag, piece.head);
@@ -345,7 +347,8 @@ struct Attention {
 #pragma unroll
       for (int i = 0; i < GROUPS; ++i) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {  // column 0 has the high parts of the weights, column 4 the low parts
+        // Add the sums with the high parts of the weights (column 0) and with the low parts (column 4).
+        for (int h = 0; h < 2; ++h) {
           const float x = sum[i][2 * h] + __shfl_xor_sync(~0u, sum[i][2 * h], 2);
           if (w.c == 0) put_word(to + 16 * i + 8 * h, flagged(x, flag));
         }
@@ -355,7 +358,8 @@ struct Attention {
   }
 
   // Sums the listed rows of V. They are copied through the ring buffer of the worker warp, one unit of the list at a
-  // time. Column 0 of operand B of the mma instruction contains the high parts of the weights, column 4 the low parts.
+  // time. Each weight is split into a high and a low 16-bit part. Column 0 of operand B of the mma instruction contains
+  // the high parts, and column 4 contains the low parts.
   template <int GROUPS>
   __device__ void sum_listed(const FusedDecodeLayer& l, int head, int group, const int64_t* list_at,
                              const float* list_weight, int units, float (&sum)[GROUPS][4]) const {

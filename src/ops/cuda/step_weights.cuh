@@ -19,7 +19,8 @@ __device__ inline void ask_for_vectors(const Layers& s, const FusedDecodeLayer& 
   vector(5, l.alibi_slopes, heads);
 }
 
-// Loads all units of the block (groups of matrix rows). Each lane loads one row.
+// Loads the weights of this block for all layers to the ring buffer, unit by unit (a unit is a group of matrix rows).
+// Each lane loads one row of a unit.
 template <typename T, int D>
 __device__ void bring_weights(const Layers& s, StepShared<D>& shared, char* ring) {
   const int lane = threadIdx.x % 32, blocks = gridDim.x;

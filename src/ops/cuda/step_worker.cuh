@@ -22,11 +22,12 @@ struct Worker {
   RingSlot slot{};
   int room = 0;
 
-  // Computes the product of the block's units with x. x is received as words with flag `flag`; each worker warp
-  // receives its part of the inner dimension. If the matrix has two halves, x is normalized. `stream` contains the
-  // words to which the product is added, or is null. Calls finish(there, unit, r, y, before) for each element r of a
-  // unit, in a separate thread; `before` is the word of the stream. Whole warps call finish; `there` is false for
-  // threads without an element.
+  // Computes the products of x with the units (groups of rows) of the matrix that belong to this block. x is received
+  // as words with flag `flag`; each worker warp receives its part of the inner dimension. For MatrixKind::heads and
+  // MatrixKind::gate_up, x is normalized (RMSNorm). `stream` points to the words of the residual stream, to which
+  // `finish` adds the product, or is null. Calls finish(there, unit, r, y, before) for each element r of a unit, in a
+  // separate thread; `before` is the word of the stream. Whole warps call finish; `there` is false for threads without
+  // an element.
   template <MatrixKind KIND, typename Finish>
   __device__ void multiply(const Matrix& m, const float* norm_weight, const Word* x, uint32_t flag, const Word* stream,
                            const Finish& finish) {
@@ -39,8 +40,8 @@ struct Worker {
       const int units = min((m.units - first + blocks - 1) / blocks, kUnits);
       const int own_unit = threadIdx.x / kRows, r = threadIdx.x % kRows, unit = first + own_unit * blocks;
       const bool there = own_unit < units;
-      // A word of the stream that this thread or, much earlier, a different thread wrote. It can be loaded without
-      // waiting.
+      // The word of the residual stream to which the result is added. This thread wrote it, or a different thread wrote
+      // it much earlier, so it is loaded without waiting.
       Word before[1] = {0};
       if (stream && there) get_words(stream + unit * 4 + r / 2, before);
       if (!taken) take<kNorm, KIND == MatrixKind::down ? 3 : 1>(m, norm_weight, x, flag);
@@ -92,7 +93,8 @@ struct Worker {
     if (there && lane % 2 == 0) put_word(to, flagged(both, flag));
     return both;
   }
-  // Returns y plus the corresponding element of the word of the stream.
+  // Returns y, rounded to T, plus the element of the stream for row r. `before` is the word that contains this element.
+  // If its flag is not `flag`, waits for the word at `from`.
   __device__ static float add(Word before, const Word* from, uint32_t flag, int r, float y) {
     if (!is_of(before, flag)) before = wait_for_word(from, flag);
     const float2 a = kernels::cuda::unpack<T>(data(before));
@@ -123,7 +125,7 @@ struct Worker {
         auto* const to = reinterpret_cast<uint2*>(own + kXAt + 2 * (first + 128 * i));
         const uint2 v{data(got[i][0]), data(got[i][1])};
         if constexpr (NORM) {
-          float squares = 0;  // unused here: the squares are added below, in the same order as in skinny_gemm.cu
+          float squares = 0;  // unused: sum_of_squares adds the squares in the same order as skinny_gemm.cu
           *to = {apply_norm_weight_pair<T>(v.x, w[i].x, w[i].y, squares),
                  apply_norm_weight_pair<T>(v.y, w[i].z, w[i].w, squares)};
           to[numbers / 4] = v;

@@ -10,9 +10,10 @@ namespace lazy::ops {
 
 namespace {
 
-constexpr int64_t kMinRows = 64;  // oneDNN reorders b for every product; with fewer rows the reordering dominates
+constexpr int64_t kMinRows = 64;  // oneDNN reorders b in every call; with fewer rows, this takes most of the time
 
-// The product x w^T of oneDNN through the C interface of LibTorch; null if LibTorch was built without oneDNN.
+// The type of the function in LibTorch's C interface that computes x w^T with oneDNN. onednn() returns this function,
+// or null if LibTorch was built without oneDNN.
 using LinearPointwise = AOTITorchError(AtenTensorHandle x, AtenTensorHandle w, AtenTensorHandle* bias,
                                        const char* activation, const double** scalars, int64_t scalar_count,
                                        const char** algorithm, AtenTensorHandle* product);

@@ -16,11 +16,12 @@
 
 namespace lazy::ops {
 
-// Python passes the state of torch.use_deterministic_algorithms to the kernels as an argument.
+// Always false, because in this build Python passes the state of torch.use_deterministic_algorithms to the kernels as
+// an argument.
 inline bool deterministic_algorithms() { return false; }
 
-// Remembers a tensor and its version: is(t) tells whether t has the same memory and was not modified since. The object
-// holds a reference to the memory, so that no other tensor can get the same address.
+// Remembers a tensor and its version: is(t) says whether t has the same memory, shape and dtype and has not been
+// modified since. The object holds a reference to the memory, so that no other tensor can get the same address.
 class SeenTensor {
  public:
   explicit SeenTensor(const at::Tensor& t) : tensor_(t), version_(t._version()) {}
@@ -34,18 +35,19 @@ class SeenTensor {
   int64_t version_;
 };
 
-// sum += a b. All matrices have one dtype, or a and b have 16 bits and the sum is fp32 (on a GPU). The stable ABI
-// cannot pass scalars, such as the factors of addmm, so Python makes the call (python/lazy_attention/_registration.py).
+// Computes sum += a b. All matrices have one dtype, or a and b have 16 bits and the sum is fp32 (on a GPU). The stable
+// ABI cannot pass scalars, such as the factors of addmm, so this calls an operator that is implemented in Python
+// (python/lazy_attention/_registration.py).
 inline void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   at::call<at::Tensor>("lazy::add_product", "", sum, a, b);
 }
 
-// Nothing to do here: the autograd and autocast kernels in Python, which run first, exclude both.
+// Empty in this build: the autograd and autocast kernels in Python run first and disable autograd and autocast.
 struct [[maybe_unused]] KernelGuard {};
 
 namespace stable {
 
-// Converts a value of the dispatcher to an owned argument. Each value may be read only once.
+// Converts a value on the dispatcher's stack to an argument that the caller owns. Each value may be read only once.
 template <typename T>
 struct Argument {
   static T read(StableIValue value) { return torch::stable::detail::to<T>(value); }

@@ -1,8 +1,8 @@
 // Functions without tensor arguments that Python calls through ctypes.
 #include "ops/attention_arguments.h"
 
-// Whether lazy::attention_forward saves alive_sum on the current GPU. The fake kernel in Python needs this. `type` is
-// "float16" or "bfloat16".
+// Returns 1 if lazy::attention_forward saves alive_sum for the backward pass on the current GPU, otherwise 0. The fake
+// kernel in Python needs this. `type` is "float16" or "bfloat16".
 extern "C" int lazy_keeps_alive_sum(int64_t head_dim, int64_t value_dim, const char* type, const char* normalizer,
                                     int causal, int64_t window, int64_t bias_window, int alibi, double softcap,
                                     int deterministic) {

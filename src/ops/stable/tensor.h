@@ -100,13 +100,14 @@ class TensorOptions {
 
 class Tensor;
 
-// Calls an operator with all arguments of its schema. Result: Tensor, a number, or void.
+// Calls an operator. `arguments` must contain all arguments of the operator's schema. Result is Tensor, a number or
+// void.
 template <typename Result, typename... Arguments>
 Result call(const char* name, const char* overload, const Arguments&... arguments);
 
 class Tensor {
  public:
-  Tensor() = default;  // undefined
+  Tensor() = default;  // creates an undefined tensor
   explicit Tensor(torch::stable::Tensor tensor) : tensor_(std::move(tensor)) {}
 
   bool defined() const { return tensor_.has_value(); }
@@ -155,7 +156,7 @@ class Tensor {
     torch::stable::Tensor self = stable();  // torch::stable::narrow takes a non-const reference
     return Tensor(torch::stable::narrow(self, dim, start, length));
   }
-  std::vector<Tensor> chunk(int64_t count, int64_t dim) const {  // requires that the axis is evenly divisible
+  std::vector<Tensor> chunk(int64_t count, int64_t dim) const {  // `count` must divide the size
     std::vector<Tensor> parts;
     const int64_t length = size(dim) / count;
     for (int64_t n = 0; n < count; ++n) parts.push_back(narrow(dim, n * length, length));
@@ -214,7 +215,7 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain, const Function& fun
 }
 inline int get_num_threads() { return static_cast<int>(torch::stable::get_num_threads()); }
 
-// Converts a value to its representation on the stack of the dispatcher.
+// Converts a value to its representation on the dispatcher's stack.
 inline StableIValue boxed(const Tensor& t) { return torch::stable::detail::from(t.stable()); }
 inline StableIValue boxed(IntArrayRef values) {
   return torch::stable::detail::from(static_cast<torch::headeronly::IntHeaderOnlyArrayRef>(values));

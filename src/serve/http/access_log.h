@@ -18,9 +18,8 @@ struct AccessRecord {
   std::string request_id;
 };
 
-// Formats a record as eight fields without spaces, for example
-// "2026-01-31T12:00:00.123Z 127.0.0.1 POST /v1/completions 200 1234 0.456 req-0123456789abcdef
-// ". Missing fields are "-".
+// Formats a record as eight fields without spaces, for example "2026-01-31T12:00:00.123Z 127.0.0.1 POST /v1/completions
+// 200 1234 0.456 req-0123456789abcdef", followed by a line end. Missing fields are "-".
 std::string access_line(const AccessRecord& record);
 
 // Thread-safe. Every line is appended by one write, so that tools may truncate or rename the file while the server

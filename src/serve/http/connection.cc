@@ -22,8 +22,9 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kReadBytes = 4096, kReadBodyBytes = 64 << 10;
-constexpr size_t kReadAhead = 64 << 10;  // bytes of later requests that are buffered while a request is answered
-// Seconds in which a client that is still sending can read its response before the connection is closed.
+constexpr size_t kReadAhead = 64 << 10;  // maximum bytes of later requests that are buffered during a response
+// If a response ends while the client is still sending, the connection stays open for this many seconds, so that the
+// client can read the response.
 constexpr double kLingerSeconds = 2;
 
 template <typename View>
@@ -126,8 +127,8 @@ void Connection::on_read(error_code error, size_t bytes) {
   if (state_ == State::closed) return;
   if (error) {
     input_ended_ = true;
-    // A client that has only closed its sending direction still receives its response. Exception: a response with a
-    // cancellation callback is cancelled.
+    // A client that has closed only its sending direction still receives its response. Exception: if the handler has
+    // set a callback with Exchange::on_gone(), the end of the input is treated as a disconnect.
     const bool answer_comes = state_ == State::finishing || (state_ == State::answering && !gone_);
     if (answer_comes && error == net::error::eof) return;
     // Parse requests that arrived before the end of the input.
@@ -161,7 +162,7 @@ void Connection::skip_empty_lines() {
   while (buffer_.size() >= 2 && std::memcmp(buffer_.data().data(), "\r\n", 2) == 0) buffer_.consume(2);
 }
 
-// Whether a request line contains a version of HTTP in the required form ("HTTP/2.0").
+// Whether the buffered request line has three parts and ends with an HTTP version of the form "HTTP/2.0".
 bool Connection::names_a_version() const {
   const auto bytes = buffer_.data();
   const std::string_view all(static_cast<const char*>(bytes.data()), bytes.size());
@@ -191,7 +192,8 @@ void Connection::parse() {
       refuse_bytes(error);
       return;
     }
-    // The parser stops after the head, so that trailer fields of a chunked body are not mistaken for header fields.
+    // The parser stops after the head, so that accept_head() cannot mistake trailer fields of a chunked body for header
+    // fields.
     if (parser_->is_header_done() && !head_accepted_ && !accept_head()) return;
     if (parser_->is_done()) {
       hand_over();
@@ -291,7 +293,7 @@ void Connection::set_deadline(Deadline which, double seconds) {
   if (!timer_pending_) {
     wait();
   } else if (deadline_[which] < timer_.expiry()) {
-    timer_.cancel();  // on_timer() then waits for the deadline that is now the earliest
+    timer_.cancel();  // on_timer() then restarts the timer for the earliest deadline
   }
 }
 

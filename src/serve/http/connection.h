@@ -35,7 +35,7 @@ struct ConnectionPool {
   HttpHandler handler;
   std::vector<std::string> allowed_origins;
   std::shared_ptr<AccessLog> access_log;   // null: no access log
-  std::atomic<uint64_t> next_request = 0;  // counter; request ids are hashes of it
+  std::atomic<uint64_t> next_request = 0;  // counter from which request ids are computed (as hashes)
   boost::asio::io_context context;
   std::atomic<bool> draining = false;
   std::atomic<int64_t> accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
@@ -61,7 +61,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   class Answer;
   enum class State { reading, answering, finishing, lingering, closed };
 
-  // connection.cc: requests
+  // Functions that read requests (defined in connection.cc):
   void read_more();
   void on_read(boost::system::error_code error, size_t bytes);
   void parse();
@@ -77,14 +77,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool record_head();
   void log_request(int status);
 
-  // connection_answer.cc: responses
+  // Functions that write responses (defined in connection_answer.cc):
   std::shared_ptr<Exchange> make_answer();
   void respond(const HttpResponse& response);
   void write_cors();
   void begin_stream(const std::string& content_type);
   void write_chunk(std::string_view data);
   void end_stream(int status);
-  void finish();  // the response is complete, except for data that is not yet written
+  void finish();  // called when the whole response is queued; parts may not be written yet
   void flush();
   void on_written(boost::system::error_code error, size_t bytes);
   void after_answer();
@@ -92,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void client_gone(Gone why);
   void close();
 
-  // Deadlines. The timer runs while at least one deadline is set.
+  // Functions for deadlines. The timer runs while at least one deadline is set.
   enum Deadline { phase, writing, deadlines };
   void set_deadline(Deadline which, double seconds);
   void clear_deadline(Deadline which) { deadline_[which] = Clock::time_point::max(); }
@@ -105,12 +105,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Socket socket_;
   State state_ = State::reading;
 
-  std::vector<char> input_;           // buffer of the pending read
+  std::vector<char> input_;           // buffer for the read operation in progress
   boost::beast::flat_buffer buffer_;  // input that is not yet parsed
   // Parser of the current request.
   std::optional<boost::beast::http::request_parser<boost::beast::http::string_body>> parser_;
   bool read_pending_ = false, input_ended_ = false, head_accepted_ = false, busy_ = false;
-  HttpRequest incoming_;  // the request being read, once its head is accepted
+  HttpRequest incoming_;  // the request that is being read; set when its head has been accepted
 
   // CORS headers of the current request: Origin, Access-Control-Request-Method and Access-Control-Request-Headers.
   std::string origin_, requested_method_, requested_headers_;
@@ -123,7 +123,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // State of the request that is being answered.
   bool keep_alive_ = true, chunked_ = true, head_ = false, streaming_ = false;
-  uint64_t request_ = 0;  // number of the request; calls by the Answer of an earlier request have no effect
+  uint64_t request_ = 0;  // number of the current request; an Answer for an earlier request has no effect
   std::function<void(Gone)> gone_;
 
   std::string out_, in_flight_;  // output that is queued; output that is being written

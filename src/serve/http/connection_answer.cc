@@ -194,7 +194,8 @@ void Connection::after_answer() {
 void Connection::client_gone(Gone why) {
   if (state_ == State::closed) return;
   if (state_ == State::finishing && write_pending_) {
-    // The last bytes may have been sent already. on_written() finds out and closes the connection.
+    // The pending write is cancelled, but it may already have sent the last bytes. on_written() checks this and closes
+    // the connection.
     closing_ = true;
     error_code ignored;
     socket_.cancel(ignored);

@@ -23,7 +23,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Returns the members of a list-valued field over all lines of the field; empty members are omitted (RFC 9110 5.6.1).
+// Returns the members of a header field whose value is a comma-separated list. The field may occur on several lines.
+// Empty members are omitted (RFC 9110 5.6.1).
 std::vector<std::string_view> members(const HttpHead& head, http::field field) {
   std::vector<std::string_view> out;
   const auto [begin, end] = head.equal_range(field);
@@ -108,7 +109,7 @@ std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked) {
 }
 
 bool expects_continue(const HttpHead& head) {
-  // check_head() refuses all other expectations.
+  // check_head() has already refused expectations other than "100-continue".
   return head.version() >= 11 && !members(head, http::field::expect).empty();
 }
 

@@ -32,7 +32,8 @@ tcp::endpoint endpoint_of(net::io_context& context, const std::string& host, int
   return found.begin()->endpoint();
 }
 
-// Raises the limit of open files to the number that the connections need, as far as the system allows.
+// Raises the process's limit of open files to the number that the connections need, or to the system's maximum if that
+// is lower.
 void raise_file_limit(int64_t connections) {
   rlimit limit{};
   const auto wanted = static_cast<rlim_t>(connections) + 512;
@@ -102,7 +103,7 @@ struct HttpServer::Impl {
       connection->start();
     } else {
       ++pool->refused;
-      // If even more connections are open, new ones are closed without a response.
+      // If more than 256 connections above the limit are open, new connections are closed without a response.
       if (open <= most + 256) connection->refuse();
     }
     accept();

@@ -17,7 +17,7 @@ struct HttpLimits {
   int64_t max_connections = 4096;                // maximum number of open connections; further ones: HTTP 503
   int64_t max_backlog_bytes = int64_t{4} << 20;  // maximum unsent data of a stream; more: the connection is closed
   // Time limits in seconds.
-  double idle = 75;      // idle time between two requests of a connection
+  double idle = 75;      // idle time between two requests; longer: the connection is closed
   double read = 60;      // from the first to the last byte of a request; longer: HTTP 408
   double write = 30;     // time in which a write makes no progress; longer: the connection is closed
   double request = 600;  // from the end of a request to the end of its response; longer: HTTP 504

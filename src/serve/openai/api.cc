@@ -22,12 +22,12 @@ namespace lazy::serve {
 using Json = nlohmann::ordered_json;
 
 struct Api::Route {
-  std::string_view method, path;  // a path that ends with "/" also matches all paths that begin with it, except for "/"
+  std::string_view method, path;  // "/x/" matches all paths that begin with it; any other path matches only itself
   std::string_view name;          // name of the endpoint in metrics
   HttpResponse (Api::*answer)(const HttpRequest&) = nullptr;
   Start (Api::*start)(const HttpRequest&) = nullptr;
   bool open = false;                 // accessible without an API key
-  bool has_text = start != nullptr;  // the endpoint encodes or decodes text, which may take long
+  bool has_text = start != nullptr;  // the endpoint encodes or decodes text, so it runs on a thread of the pool
 };
 
 const std::vector<Api::Route>& Api::routes() {
@@ -119,7 +119,7 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
     if (request.method == route.method || (request.method == "HEAD" && route.method == "GET")) fitting = &route;
   }
   if (request.method == "OPTIONS" && (!allowed.empty() || request.path == "*")) {
-    // Browsers send no key with a CORS preflight. The server adds the CORS headers.
+    // A CORS preflight needs no API key, because browsers send none. HttpServer adds the CORS headers.
     const std::string methods = allowed.empty() ? "GET, HEAD, POST, OPTIONS" : allow_header(allowed);
     return respond(exchange, "other", {.status = 204, .headers = {{"Allow", methods}}});
   }
@@ -175,7 +175,7 @@ static std::optional<HttpResponse> failure(std::string_view endpoint, const Work
   }
 }
 
-// This function may run on any thread.
+// May be called from any thread.
 std::variant<HttpResponse, Api::Start> Api::read(const Route& route, const HttpRequest& request) {
   std::variant<HttpResponse, Start> outcome;
   const auto failed = failure(route.name, [&] {
@@ -227,8 +227,8 @@ Api::Start Api::completions(const HttpRequest& request) {
   CompletionRequest fields = parse_completion(parse_body(request.body), unknown);
   note_unknown(unknown);
   const Model model = find_model(fields.model);
-  // A client that scores a text counts the tokens of the text without special tokens and slices the arrays by this
-  // count.
+  // A client that scores a text (echo with logprobs) counts the tokens of its context without special tokens and uses
+  // this count as an index into the returned arrays. Special tokens are therefore not added by default.
   const bool scoring = fields.echo && fields.logprobs >= 0;
   const bool special = fields.add_special_tokens.value_or(!scoring);
   std::vector<std::vector<int64_t>> prompts;
@@ -297,7 +297,7 @@ Api::Start Api::chat(const HttpRequest& request) {
   std::vector<int64_t> prompt = encode_chat(*model, fields);
   if (prompt.empty()) wrong_field("messages", "the chat template rendered an empty text");
   check_ids(prompt, model->vocab_size, "messages");
-  if (!fields.max_tokens) {  // the rest of the context, which must have space for at least one generated token
+  if (!fields.max_tokens) {  // default: the remaining context, which must allow at least one token
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
     fields.max_tokens = std::max<int64_t>(rest, 1);
   }

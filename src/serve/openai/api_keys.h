@@ -17,7 +17,9 @@ class ApiKeys {
   static ApiKeys from_file(const std::filesystem::path& path);
 
   bool required() const { return !digests_.empty(); }
-  // Compares in constant time, so that wrong keys of equal length take equal time.
+  // Returns whether the value of the Authorization header contains an accepted key, or true if no key is required. The
+  // comparison takes the same time for all keys of equal length, so that the time does not reveal a part of an accepted
+  // key.
   bool accepts(std::string_view authorization) const;
 
  private:

@@ -15,14 +15,15 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Rounds to four significant digits, so that small weights remain nonzero. A weight of zero then means that the
-// normalizer has set it to zero.
+// Rounds to four significant digits, so that small weights remain nonzero. A reported weight of zero therefore means
+// that the computed weight is exactly zero.
 Json rounded(float value) {
   if (std::isnan(value)) return {};
   return std::strtod(fmt::format("{:.4g}", value).c_str(), nullptr);
 }
 
-// Rounds to four decimals, because for softmax, 1 - (sum of the weights) consists only of rounding error.
+// Rounds to four decimals, for values such as 1 - (sum of the attention weights). For softmax this value is only
+// rounding error, which is thereby rounded to zero.
 Json share(float value) {
   if (std::isnan(value)) return {};
   const double places = std::round(static_cast<double>(value) * 1e4) / 1e4;

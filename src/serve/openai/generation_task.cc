@@ -25,7 +25,7 @@ struct GenerationTask::Event {
 struct GenerationTask::Choice {
   int64_t index = 0;
   GenerationService::Id id = 0;
-  // Owned by the engine until the generation has ended; the receiver owns the task.
+  // The engine owns the receiver until the generation has ended, and the receiver owns the GenerationTask.
   std::weak_ptr<ChoiceReceiver> receiver;
   OutputText output;
   LogprobArrays logprobs;  // used by completions, not by chat completions
@@ -59,7 +59,7 @@ class GenerationTask::ChoiceReceiver final : public Receiver, public std::enable
   void on_end(FinishReason reason, const std::string& message) override {
     add({.kind = Event::Kind::end, .reason = reason, .message = message});
   }
-  void stop() { stopped_ = true; }  // ignores later results of the engine, because the choice has ended
+  void stop() { stopped_ = true; }  // ignores later results of the engine; called when the choice has ended
 
  private:
   void add(Event event) {
@@ -98,8 +98,8 @@ void GenerationTask::done(int status) {
 
 namespace {
 
-// Number of characters by which the texts of a prompt's tokens exceed the prompt: SentencePiece puts a space before the
-// first word.
+// Returns how many characters (0 or 1) the concatenated texts of a prompt's tokens have in addition to the prompt:
+// SentencePiece inserts a space before the first word.
 int64_t extra_characters(const Tokenizer& tokenizer, const GenerationJob::Prompt& prompt) {
   for (const int64_t id : prompt.ids) {
     const std::string piece = token_bytes(tokenizer, id);
@@ -141,7 +141,7 @@ void GenerationTask::start() {
       if (submission.refusal != GenerationService::Refusal::none) {
         cancel_all();
         exchange_->on_gone([](Gone) {});
-        on_done_ = nullptr;  // the caller sends the response
+        on_done_ = nullptr;  // check_accepted() throws, and the caller sends the error response
         check_accepted(submission, "prompt");
       }
       choice.id = submission.id;

@@ -19,7 +19,7 @@ namespace lazy::serve {
 struct GenerationJob {
   AnswerHead head;
   std::shared_ptr<const ServedModel> model;
-  GenerationFields fields;  // max_tokens has a value
+  GenerationFields fields;  // max_tokens must be set
   bool echo = false;
   struct Prompt {
     std::vector<int64_t> ids;

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr double kImpossible = -9999;  // replaces minus infinity, as in vLLM
+constexpr double kImpossible = -9999;  // replaces a log-probability of minus infinity, as in vLLM
 
 Json empty_arrays() {
   return {{"tokens", Json::array()},
@@ -53,8 +53,9 @@ Json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top)
   const auto end = token.likely.begin() + static_cast<std::ptrdiff_t>(count);
   const bool listed =
       std::any_of(token.likely.begin(), end, [&](const auto& entry) { return entry.first == token.id; });
-  // The token's text is reserved before other tokens can use it. If the token is among the most likely tokens, its
-  // position in the result follows its rank.
+  // Two tokens may have the same text. The text of the sampled token is therefore reserved for this token before the
+  // other tokens are added. If the sampled token is among the most likely tokens, it is added at the position of its
+  // rank.
   const std::string own = token_text(tokenizer, token.id);
   if (!listed) add(token.id, token.logprob);
   for (auto it = token.likely.begin(); it != end; ++it) {

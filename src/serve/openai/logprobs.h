@@ -29,8 +29,8 @@ nlohmann::ordered_json top_logprobs(const Tokenizer& tokenizer, const ScoredToke
 // (Unicode code points) of the choice's text.
 class LogprobArrays {
  public:
-  // skip: number of leading characters of the token texts that the choice's text does not have (SentencePiece's first
-  // space). before: the tokens that precede the choice's text.
+  // skip: number of leading characters that the concatenated token texts have and the choice's text does not have (the
+  // space that SentencePiece inserts before the first word). before: the tokens that precede the choice's text.
   LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip = 0, std::span<const int64_t> before = {});
   ~LogprobArrays();
   LogprobArrays(LogprobArrays&&) noexcept;

@@ -28,7 +28,7 @@ class Histogram {
   std::atomic<int64_t> microseconds_ = 0;
 };
 
-// Metrics of one model.
+// Latencies of one model, in seconds: the time to the first token and the time between two tokens.
 struct ModelMetrics {
   Histogram first_token, between_tokens;
 };

@@ -16,8 +16,8 @@ def answer(**fields):
 
 
 def with_argument_objects(messages):
-    """Parses the arguments of tool calls: in OpenAI's API they are a JSON text, and many templates expect the parsed
-    object."""
+    """Replaces the arguments of tool calls, which are a JSON text in OpenAI's API, by the object that the text
+    describes."""
 
     def converted(call):
         try:
@@ -39,8 +39,8 @@ def with_empty_contents(messages):
 
 
 def render(template, variables):
-    """Renders the template with each form of the messages, and returns the result of the form that fits best. The forms
-    differ in the arguments of tool calls and in empty contents."""
+    """Renders the messages in a form that the template supports. The forms are tried in this order: arguments of tool
+    calls as objects, arguments as sent; for each of them, contents as sent and null contents as empty texts."""
     sent = variables["messages"]
     objects = with_argument_objects(sent)
     failure = None
@@ -53,12 +53,12 @@ def render(template, variables):
             except Exception as error:  # a template may raise any exception
                 failure = failure or error
         if texts:
-            return min(texts, key=lambda text: text.count("None"))  # fewest "None"; on ties, the first form
+            return min(texts, key=lambda text: text.count("None"))  # fewest "None"; if equal, the first text
     raise failure
 
 
 def location(error):
-    """Returns the line of the template that raised the error."""
+    """Returns "line N: " for the line of the template that raised the error, or "" if it is unknown."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == "<template>"]
     return f"line {lines[-1]}: " if lines else ""

@@ -26,7 +26,7 @@ std::vector<std::string> read_stop(Fields& fields) {
     if (text.size() > kMaxStopBytes) {
       wrong_field("stop", fmt::format("expected strings of at most {} bytes, found {}", kMaxStopBytes, text.size()));
     }
-    if (!text.empty()) out.push_back(std::move(text));  // lm-evaluation-harness sends empty strings
+    if (!text.empty()) out.push_back(std::move(text));  // lm-evaluation-harness sends empty strings, which are ignored
   };
   if (value->is_array()) {
     if (value->size() > kMaxStopStrings) {
@@ -152,8 +152,8 @@ std::vector<Prompt> read_prompts(Fields& fields) {
   return out;
 }
 
-// Checks a message and joins its text parts. Other keys (name, tool_calls, reasoning_content) are passed to the
-// template.
+// Checks a message and joins its text parts. All other keys (name, tool_calls, reasoning_content) remain unchanged for
+// the template.
 void read_message(nlohmann::ordered_json& message, size_t index) {
   const std::string name = fmt::format("messages[{}]", index);
   const json value = message;

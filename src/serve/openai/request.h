@@ -14,7 +14,7 @@
 namespace lazy::serve {
 
 inline constexpr int kMaxLogprobs = 20;
-inline constexpr int64_t kMaxChoices = 256;  // maximum of the number of prompts times n
+inline constexpr int64_t kMaxChoices = 256;  // maximum number of choices: number of prompts times n
 inline constexpr size_t kMaxStopStrings = 16, kMaxStopBytes = 1024;
 inline constexpr size_t kMaxAttentionRows = 64;
 
@@ -39,7 +39,7 @@ using Prompt = std::variant<std::string, std::vector<int64_t>>;
 struct CompletionRequest : GenerationFields {
   std::vector<Prompt> prompts;
   bool echo = false;
-  std::optional<bool> add_special_tokens;  // put BOS before text prompts
+  std::optional<bool> add_special_tokens;  // whether to add BOS before text prompts
 };
 
 struct ChatRequest : GenerationFields {

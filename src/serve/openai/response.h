@@ -21,14 +21,14 @@ struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0;
 };
 
-// One choice, or the part of a choice that a chunk adds.
+// A whole choice, or the part of a choice that one chunk of a stream contains.
 struct ChoicePart {
   int64_t index = 0;
   std::string text;
-  nlohmann::ordered_json logprobs;                     // null, or in the format of the protocol
+  nlohmann::ordered_json logprobs;                     // null, or log-probabilities in the protocol's format
   std::optional<std::vector<int64_t>> token_ids = {};  // set if the client requested token ids
   const char* finish_reason = nullptr;                 // "stop" or "length"; null: the choice has not ended
-  bool first = false;                                  // first chunk of a chat stream, which includes the role
+  bool first = false;                                  // true for the first chunk of a chat stream, which has the role
 };
 
 nlohmann::ordered_json usage_json(const Usage& usage);

@@ -45,13 +45,15 @@ int64_t longest_piece_of(const Tokenizer& tokenizer) {
 }
 
 bool ServedModel::surely_longer(const std::string& text, int64_t tokens) const {
-  // Normalization may shorten a text by a factor of at most 3 (a letter with a combining accent).
+  // A token covers at most longest_piece bytes of the normalized text. Normalization shortens a text by a factor of at
+  // most 3 (a letter with a combining accent).
   return longest_piece > 0 && static_cast<int64_t>(text.size()) / (3 * longest_piece) > tokens;
 }
 
 std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_special_tokens) const {
   std::vector<int64_t> out;
-  // The text between the special tokens contains no special tokens that the tokenizer could find.
+  // special_tokens contains only tokens that the tokenizer does not find itself (see special_tokens_of()). They are
+  // matched here, and the tokenizer encodes the text between them.
   special_tokens.run(
       text,
       [&](std::string_view plain) {
@@ -70,7 +72,7 @@ std::vector<int64_t> ServedModel::encode(const std::string& text, bool add_speci
 
 std::vector<int64_t> ServedModel::encode_chat(const nlohmann::ordered_json& messages,
                                               const nlohmann::ordered_json& variables) const {
-  // False, because the template itself writes the special tokens.
+  // add_special_tokens is false, because the template itself writes the special tokens.
   return encode(chat->render(messages, variables), false);
 }
 

@@ -1,4 +1,4 @@
-// A model as the HTTP API sees it: name, tokenizer and engine.
+// A model that the HTTP API offers: its name, tokenizer, engine and chat template.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -55,7 +55,7 @@ struct ServedModel {
   // Encodes the prompt that `chat` renders; `chat` must be set. See ChatTemplate::render.
   std::vector<int64_t> encode_chat(const nlohmann::ordered_json& messages,
                                    const nlohmann::ordered_json& variables) const;
-  // Decodes ids to text and replaces invalid bytes.
+  // Decodes ids to text and replaces invalid UTF-8 by U+FFFD.
   std::string decode(const std::vector<int64_t>& ids) const;
 };
 

@@ -14,15 +14,16 @@ namespace {
 
 constexpr int kCompletions = static_cast<int>(Endpoint::completions), kChat = static_cast<int>(Endpoint::chat);
 constexpr int kBoth = kCompletions | kChat;
-constexpr std::string_view kAny = "";  // the field is ignored
+constexpr std::string_view kAny = "";  // value of `accepted` for fields that are ignored
 
 constexpr std::string_view kNoToolCalls = "this server does not generate tool calls";
 constexpr std::string_view kUseMaxTokens = "use max_tokens", kUseLogprobs = "use logprobs";
 constexpr std::string_view kUseChat = "use /v1/chat/completions", kUseRepetition = "use repetition_penalty";
 constexpr std::string_view kUseEcho = "use echo with logprobs in /v1/completions";
 
-// Returns whether the field describes tools, and the field that selects between them has the value "none". Clients send
-// the tools again with each message of a conversation, also if the answer must be a text.
+// Returns whether the field describes tools and the request forbids their use (tool_choice or function_call is "none").
+// Such requests are accepted, because clients send the tools again with each message of a conversation, even if the
+// answer must be a text.
 bool is_disabled_by_choice(Fields& fields, std::string_view name) {
   const char* selection = name == "tools" ? "tool_choice" : name == "functions" ? "function_call" : nullptr;
   const json* value = selection ? fields.find(selection) : nullptr;
@@ -34,13 +35,13 @@ bool is_disabled_by_choice(Fields& fields, std::string_view name) {
 // docs/guides/serve.md lists the same fields; a test compares both lists.
 const std::vector<UnsupportedField>& unsupported_fields() {
   static const std::vector<UnsupportedField> all = {
-      // Tool calls
+      // Fields for tool calls
       {"tools", kBoth, "[[]]", kNoToolCalls},
       {"functions", kBoth, "[[]]", kNoToolCalls},
       {"tool_choice", kBoth, R"(["none", "auto"])", kNoToolCalls},
       {"function_call", kBoth, R"(["none", "auto"])", kNoToolCalls},
       {"parallel_tool_calls", kBoth, kAny},
-      // Structured output
+      // Fields for structured output
       {"response_format", kBoth, R"([{"type": "text"}])"},
       {"structured_outputs", kBoth, "[{}]"},
       {"guided_json", kBoth, "[]"},
@@ -54,7 +55,7 @@ const std::vector<UnsupportedField>& unsupported_fields() {
       {"ebnf", kBoth, "[]"},
       {"guided_decoding_backend", kBoth, kAny},
       {"guided_whitespace_pattern", kBoth, kAny},
-      // Prompts
+      // Fields of the prompt
       {"suffix", kBoth, R"([""])"},
       {"messages", kCompletions, "[]", kUseChat},
       {"prompt", kChat, "[]", "use messages"},
@@ -71,7 +72,7 @@ const std::vector<UnsupportedField>& unsupported_fields() {
       {"image_data", kBoth, "[[]]"},
       {"web_search_options", kBoth, "[]"},
       {"lora", kBoth, "[[]]"},
-      // Length and end of the text
+      // Fields that limit the length of the text or end it
       {"max_completion_tokens", kCompletions, "[]", kUseMaxTokens},
       {"max_new_tokens", kBoth, "[]", kUseMaxTokens},
       {"max_length", kBoth, "[]", kUseMaxTokens},
@@ -88,7 +89,7 @@ const std::vector<UnsupportedField>& unsupported_fields() {
       {"spaces_between_special_tokens", kBoth, "[true]"},
       {"n_keep", kBoth, kAny},
       {"n_discard", kBoth, kAny},
-      // Sampling
+      // Fields for sampling
       {"do_sample", kBoth, "[true]", "use temperature 0 for greedy decoding"},
       {"num_beams", kBoth, "[1]"},
       {"use_beam_search", kBoth, "[false]"},
@@ -121,7 +122,7 @@ const std::vector<UnsupportedField>& unsupported_fields() {
       {"logits_processors", kBoth, "[[]]"},
       {"custom_logit_processor", kBoth, "[]"},
       {"vllm_xargs", kBoth, "[{}]"},
-      // Content of the answer
+      // Fields that select the content of the response
       {"prompt_logprobs", kBoth, "[]", kUseEcho},
       {"top_logprobs", kCompletions, "[]", kUseLogprobs},
       {"n_probs", kBoth, "[0]", kUseLogprobs},
@@ -134,7 +135,7 @@ const std::vector<UnsupportedField>& unsupported_fields() {
       {"return_progress", kBoth, "[false]"},
       {"response_fields", kBoth, kAny},
       {"timings_per_token", kBoth, kAny},
-      // Identification, scheduling and caching
+      // Fields for identification, scheduling and caching
       {"user", kBoth, kAny},
       {"metadata", kBoth, kAny},
       {"store", kBoth, kAny},
@@ -162,7 +163,7 @@ void refuse_unsupported_fields(Fields& fields, Endpoint endpoint) {
     if (!value || field.accepted == kAny) continue;
     const json accepted = json::parse(field.accepted);
     if (std::ranges::find(accepted, *value) != accepted.end() || is_disabled_by_choice(fields, name)) continue;
-    std::vector<std::string> texts;  // without empty values, which are equivalent to no field
+    std::vector<std::string> texts;  // the accepted values, except for empty ones, which equal a missing field
     for (const json& each : accepted) {
       if (!each.empty() && each != "") texts.push_back(each.dump());
     }

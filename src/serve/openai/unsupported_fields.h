@@ -12,7 +12,7 @@ enum class Endpoint { completions = 1, chat = 2 };
 
 struct UnsupportedField {
   std::string_view name;
-  int endpoints;  // sum of values of Endpoint
+  int endpoints;  // the endpoints with this field: a sum (bit mask) of values of Endpoint
   // A JSON array of the field's values that are accepted because they request the behavior that this server has. If it
   // is "", all values are accepted, because the field cannot change the generated text.
   std::string_view accepted;

@@ -13,12 +13,12 @@ class Column {
   }
 
   clear() {
-    this.run = (this.run || 0) + 1;  // responses for an earlier text are discarded
-    this.tokens = [];                // {id, text, logprob, prompt}, and their elements
-    this.drawn = 0;                  // number of tokens that have an element
-    this.stats = [];                 // attention statistics per token, as far as received
-    this.rows = new Map();           // "token/layer/head": weights
-    this.shown = null;               // {index, head, weights}: determines the shading of the text
+    this.run = (this.run || 0) + 1;  // number of the current text; responses for earlier texts are discarded
+    this.tokens = [];                // tokens of the text: {id, text, logprob, prompt, element}
+    this.drawn = 0;                  // number of tokens that have an HTML element
+    this.stats = [];                 // attention statistics of the first tokens, as received so far
+    this.rows = new Map();           // maps "token/layer/head" to the attention weights of this query token
+    this.shown = null;               // {index, head, weights}: the weights that shade the tokens of the text
     this.running = this.asking = false;
     this.note = '';
   }
@@ -100,7 +100,7 @@ class Column {
     announce(`${headName(this.head)}${value === null ? '' : `: ${measures[view.measure].title} ${inDigits(value)}`}`);
   }
 
-  // Generation.
+  // Functions that generate text.
 
   async generate(options, signal) {
     this.clear();
@@ -182,9 +182,10 @@ class Column {
     if (atEnd && view.index === null) text.scrollTop = text.scrollHeight;
   }
 
-  // Attention.
+  // Functions that request and store attention statistics.
 
-  // Index of the token whose attention is shown: the selected token, or else the last one that can be shown.
+  // Returns the index of the token whose attention is displayed: the selected token or, if no token is selected, the
+  // last token within the limit of the server. Returns -1 if the selected token is beyond this limit.
   target() {
     const last = Math.min(this.tokens.length, this.shape.max_tokens) - 1;
     return view.index === null ? last : view.index <= last ? view.index : -1;
@@ -192,7 +193,8 @@ class Column {
 
   rowKey(index, {layer, head}) { return `${index}/${layer}/${head}`; }
 
-  // The next request to /v1/attention, or null. While the text grows, one request covers all new tokens.
+  // Returns the parameters of the next request to /v1/attention, or null if none is needed. While the text grows, one
+  // request covers all new tokens.
   next() {
     const {layers, heads, max_tokens} = this.shape;
     const known = this.stats.length, count = Math.min(this.tokens.length, max_tokens);
@@ -214,8 +216,8 @@ class Column {
     this.pump();
   }
 
-  // Sends one request at a time. After requests for which the user does not wait, it pauses, because attention requests
-  // delay the generation of text.
+  // Sends one request at a time. After a background request (one that the user does not wait for), it pauses while text
+  // is generated, because attention requests delay the generation.
   async pump() {
     if (!this.shape || this.asking) return;
     this.asking = true;
@@ -254,9 +256,10 @@ class Column {
     this.render(view.index !== null);
   }
 
-  // Drawing. Values of a layer without attention are null.
+  // Functions that draw the column. Statistics of a layer without attention are null.
 
-  // The value of a head at a token, or the mean over heads.
+  // Returns the value of a measure (released mass, sink or alive) of one head at one token. If the layer or the head is
+  // null, returns the mean over all selected heads.
   measured(measure, stats, {layer, head}) {
     if (layer !== null && head !== null) {
       return stats.released[layer][head] === null ? null : measures[measure].of(stats, layer, head);
@@ -326,7 +329,7 @@ class Column {
         cursor: index === cursor
       };
       const name = ['tok', ...Object.keys(names).filter(key => names[key])].join(' ');
-      if (name === token.name && weight === token.weight) return;  // most elements do not change
+      if (name === token.name && weight === token.weight) return;  // nothing to update, as for most elements
       const {element} = token;
       if (name !== token.name) element.className = name;
       if (weight !== token.weight) {
@@ -411,7 +414,8 @@ class Column {
     }
   }
 
-  // Plots released mass, sink weight and alive share of the selected head for each token.
+  // Plots the released mass, the sink weight and the share of keys with nonzero weight (alive) of the selected head for
+  // each token.
   renderChart() {
     const count = this.stats.length, width = Math.max(count - 1, 1);
     const lines = Object.keys(measures).map(measure => {

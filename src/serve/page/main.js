@@ -3,7 +3,7 @@
 const view = {
   measure: 'released', scope: 'token',
   index: null,    // index of the selected token; null: the last one
-  kept: false,    // the selection remains when the pointer leaves
+  kept: false,    // whether the token stays selected when the pointer leaves it
   reading: null   // index of the earlier token whose weight is displayed, while a selection is kept
 };
 let columns = [], stop = null;
@@ -42,7 +42,7 @@ const tokenOf = event => {
   return token ? Number(token.dataset.index) : null;
 };
 
-// The nearest token in the line of text above or below.
+// Returns the index of the nearest token in the next line of text (if `down`) or in the previous line.
 function vertical(column, index, down) {
   const boxes = column.tokens.slice(0, column.drawn).map(({element}) => element.getClientRects()[0]);
   const from = boxes[index], x = from.left + from.width / 2;

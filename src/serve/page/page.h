@@ -4,7 +4,8 @@
 
 namespace lazy::serve {
 
-// The headers forbid the page to connect to other servers, and allow only its embedded styles and scripts.
+// Returns the page with headers (Content-Security-Policy) that forbid the page to connect to other servers and allow
+// only its embedded styles and scripts.
 HttpResponse page_response();
 
 }  // namespace lazy::serve

@@ -19,7 +19,7 @@ function draw(tag, attributes, ...children) {
 const measures = {
   released: {title: 'Released mass', of: (stats, layer, head) => stats.released[layer][head]},
   sink: {title: 'Sink', of: (stats, layer, head) => stats.sink[layer][head]},
-  // As a share of the keys, so that all three measures have the same scale.
+  // The number of keys with nonzero weight is divided by the number of keys, so that all measures range from 0 to 1.
   alive: {title: 'Alive', of: (stats, layer, head) => stats.alive[layer][head] / stats.keys}
 };
 
@@ -30,7 +30,7 @@ function inDigits(value) {
   return Math.abs(value) < 0.0001 ? value.toExponential(1) : value.toFixed(4);
 }
 
-// Makes a token's text printable: invisible characters are replaced by visible signs.
+// Returns a token's text with invisible characters (such as tabs) replaced by visible ones.
 function printed(text) {
   if (text.startsWith('bytes:')) return `‹${text.slice('bytes:'.length).replaceAll('\\x', ' ').trim()}›`;
   const hex = sign => `‹${sign.codePointAt(0).toString(16).padStart(2, '0')}›`;

@@ -1,4 +1,5 @@
-// The entries of kernel_table.h, and no other combinations, have launchers. The tests need no GPU.
+// Tests that the kernels listed in kernel_table.h have launchers, and that no other kernels have one. The tests need no
+// GPU.
 #include "attention/cuda/launchers.h"
 
 #include <gtest/gtest.h>

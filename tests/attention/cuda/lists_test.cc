@@ -1,7 +1,7 @@
-// Tests of the portable forward of sparsemax and entmax-1.5, which lists the keys of a row that may have a nonzero
-// weight (src/attention/cuda/portable_forward_threshold.cuh). A list has a fixed capacity. The tests cover rows whose
+// Tests of the portable forward of sparsemax and entmax-1.5 (src/attention/cuda/portable_forward_threshold.cuh). It
+// first lists the keys of a row that may have a nonzero weight. A list has a fixed capacity. The tests cover rows whose
 // keys always fit in the list, rows whose full list is compacted, and rows with more keys than the list can hold, which
-// the second kernel processes.
+// a second kernel processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,8 @@ class CudaLists : public testing::TestWithParam<Parameter> {
   }
 };
 
-// Short lists: only few of the keys have nonzero weight.
+// Rows in which only a few keys have nonzero weight, so that the list of keys stays short. The third argument of
+// shape() is the approximate standard deviation of the scores.
 TEST_P(CudaLists, ShortLists_MatchReference) {
   std::vector<Shape> all{shape(300, 300, 3), shape(257, 290, 40), shape(90, 400, 3), shape(200, 200, 3)};
   all[1].heads = 4;
@@ -75,8 +76,8 @@ TEST_P(CudaLists, ShortLists_MatchReference) {
   expect_reference(all);
 }
 
-// Rows whose list becomes full and is compacted. With the smaller deviation, rows have more keys with nonzero weight
-// than a list can hold.
+// Rows whose list of keys becomes full and is compacted. With a score deviation of 0.35, rows have more keys with
+// nonzero weight than a list can hold.
 TEST_P(CudaLists, CompactedLists_MatchReference) {
   std::vector<Shape> all{shape(330, 330, 0.7), shape(40, 500, 0.35), shape(330, 350, 0.35)};
   all[0].bias_window = 16;
@@ -87,15 +88,15 @@ TEST_P(CudaLists, CompactedLists_MatchReference) {
   expect_reference(all);
 }
 
-// Rows in which nearly all keys have nonzero weight. Rows of up to 60 keys fit in a list; longer rows of the same warp
-// are processed by sweeps over the keys.
+// Rows in which nearly all keys have nonzero weight. Rows of up to 60 keys fit in a list. Longer rows of the same warp
+// do not fit; the kernel then sweeps over all keys of these rows instead of using a list.
 TEST_P(CudaLists, OverflowedLists_MatchReference) {
   std::vector<Shape> all{shape(150, 150, 0.01), shape(150, 190, 0.01), shape(140, 190, 0.01), shape(190, 170, 0.01),
                          shape(100, 80, 0.01)};
   all[0].heads = 4;
-  all[1].window = 50;  // fewer keys than the capacity of a list
+  all[1].window = 50;  // with this window, rows have fewer keys than a list can hold
   all[2].window = 45;
-  all[2].causal = false;  // up to 90 visible keys
+  all[2].causal = false;  // each row now sees up to 90 keys
   all[2].layout = Layout::heads_first;
   all[3].cu_q = {0, 63, 63, 80, 190};
   all[3].cu_k = {0, 40, 60, 61, 170};
@@ -117,8 +118,8 @@ TEST_P(CudaLists, Ties_MatchReference) {
   }
 }
 
-// Scores that increase (or decrease) from key to key by 1 / steps. Every key is a candidate at first, but at most
-// `steps` keys have nonzero weight in the end.
+// The scores increase (or decrease) by 1 / steps from one key to the next. Every key is a candidate for the list when
+// it is read, but at most `steps` keys have nonzero weight in the end.
 TEST_P(CudaLists, Ramps_MatchReference) {
   for (const double steps : {2.0, 20.0, 50.0, 310.0}) {
     for (const double sign : {1.0, -1.0}) {
@@ -133,7 +134,7 @@ TEST_P(CudaLists, Ramps_MatchReference) {
       for (int64_t key = 0; key < s.k_length; ++key) {
         const double score = sign * static_cast<double>(key) / steps, high = std::floor(score);
         in.k.row(0, key, 0)[0] = round_to(s.dtype, (score - high) * std::sqrt(s.head_dim) / 8);
-        in.k.row(0, key, 0)[1] = high;  // exact in the 16-bit type
+        in.k.row(0, key, 0)[1] = high;  // this value is exact in the 16-bit type
       }
       for (int64_t row = 0; row < s.q_length; ++row) in.q.row(0, row, 0)[1] = round_to(s.dtype, std::sqrt(s.head_dim));
       expect_forward(run_reference(s, in), run_cuda(s, in), 170);
@@ -141,8 +142,8 @@ TEST_P(CudaLists, Ramps_MatchReference) {
   }
 }
 
-// A NaN among the keys, in rows that use lists and in rows that use sweeps. It reaches the rows that see it, and the
-// results of the other rows in the warp do not change.
+// One key is NaN. Every row that sees it must become NaN, and the results of the other rows in the warp must not
+// change. The first deviation gives rows whose keys fit in lists; the second one gives rows whose keys do not fit.
 TEST_P(CudaLists, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (const double deviation : {3.0, 0.01}) {
     SCOPED_TRACE(deviation);

@@ -1,5 +1,6 @@
 // Compares every CUDA kernel with the float64 reference over all combinations of shapes and options. There is one test
-// per combination of kernel, type, normalizer and two lengths. Combinations that a kernel does not support are omitted.
+// for every kernel, type, normalizer and pair of sequence lengths. Combinations that a kernel does not support are
+// omitted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -45,7 +46,7 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
       kernel == CudaKernel::plain
           ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}, {40, 24}, {128, 96}, {1, 256}, {256, 3}}
       : kernel == CudaKernel::hopper && length > 111 && length <= 256
-          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}  // the head size of the single-pass forward
+          ? std::vector<std::pair<int64_t, int64_t>>{{64, 64}}  // the single-pass forward has only head size 64
           : listed;
   for (int64_t cached : {0, 37, -20}) {
     if (length + cached < narrow) continue;
@@ -88,7 +89,8 @@ std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer,
       }
     }
   }
-  // The stride has no common factor with the numbers of choices, so that all pairs of choices still occur.
+  // Every stride-th combination is tested. The stride has no common factor with the number of values of any option, so
+  // that all pairs of values of two options still occur.
   const size_t stride = length <= 111 ? 101 : length <= 256 ? 157 : length <= 513 ? 389 : 1201;
   std::vector<Shape> chosen;
   for (size_t n = static_cast<size_t>(length) % stride; n < all.size(); n += elastic ? stride : stride / 2 + 2) {
@@ -130,8 +132,9 @@ TEST_P(Cuda, MatchesReference) {
 
 class CudaAliveSum : public testing::TestWithParam<std::tuple<CudaKernel, DType, int64_t, int64_t>> {};
 
-// The backward of elastic that computes the centers from d_out . out and d_out . alive_sum. It is compared with a
-// second reference that also rounds both tensors and the weights in out.
+// Tests the backward of elastic that computes the row sums of the softmax gradient from d_out . out and d_out .
+// alive_sum, where alive_sum is the sum of the rows of V with nonzero weight. The second reference also rounds out,
+// alive_sum and the weights in out.
 TEST_P(CudaAliveSum, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
   const auto [kernel, dtype, length, head_dim] = GetParam();
@@ -203,7 +206,7 @@ INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
                                           testing::ValuesIn(served(CudaKernel::hopper)), kLengths),
                          test_name);
 
-// With at most 256 keys, the forward of elastic computes the scores in a single pass.
+// With at most 256 keys, the Hopper forward of elastic computes the scores in a single pass over the keys.
 INSTANTIATE_TEST_SUITE_P(HopperSinglePass, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
                                           testing::Values(Normalizer::elastic),

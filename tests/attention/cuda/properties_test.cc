@@ -50,7 +50,7 @@ TEST_P(CudaKernels, Deterministic_RunsAreBitIdentical) {
   current_run().deterministic = true;
   for (Normalizer normalizer : kAllNormalizers) {
     const Shape s = usual(normalizer);
-    // The hopper kernel supports only one family.
+    // Skip the normalizers that the kernel does not support: the Hopper kernel supports only one family.
     if (!unmet_condition_cuda(make_problem(s), GetParam()).empty()) continue;
     SCOPED_TRACE(name(normalizer));
     const Inputs inputs = make_inputs(s, 3);
@@ -114,7 +114,9 @@ TEST_P(CudaKernels, NanQuery_ReachesOnlyItsRow) {
   }
 }
 
-// The backward of a softmax whose keys are split into two parts. Each part uses out and lse of the whole softmax.
+// Tests the backward of a softmax over keys that are split into two halves. The backward of each half receives out and
+// lse (the log-sum-exp) of the softmax over all keys. The two results together must equal the gradients of the softmax
+// over all keys.
 TEST_P(CudaKernels, SoftmaxInParts_MatchesWholeSoftmax) {
   current_run().deterministic = false;
   Shape s = usual(Normalizer::softmax);

@@ -11,7 +11,7 @@ namespace lazy::kernels::test {
 
 namespace {
 
-// A Buffer as in the CPU tests, and its copy on the device.
+// A buffer in host memory, as in the CPU tests, together with a copy of it in device memory.
 class Mirror {
  public:
   Mirror(const Tensor& like, const Shape& s)
@@ -163,7 +163,7 @@ void run_decode_cuda(const Problem& p, const Decode<float>& host, const CacheSiz
   copy(device.tau, 4 * heads);
   copy(device.sink, 4 * heads);
   copy(device.alibi_slopes, 4 * heads);
-  // Outputs, and a workspace that is initialized to NaN.
+  // Device memory for the outputs and for a workspace. All of it is initialized to NaN.
   copy(device.out.data, bytes.out);
   const DeviceMemory& out = memory.back();
   const DeviceMemory lse(4 * rows), stats(12 * rows), scores(8 * rows), workspace(decode_workspace_cuda(p, cache));

@@ -13,11 +13,11 @@ struct CudaRun {
   bool deterministic = false;
   bool alive_sum = false;   // pass alive_sum from forward to backward if the kernel writes it
   bool score_stats = true;  // request score_stats
-  bool backward = true;     // also run the backward
-  // Whether the inputs of the backward come from a separate forward that computes no statistics.
+  bool backward = true;     // also run the backward pass
+  // If true, the backward receives the results of a separate forward that is called without statistics.
   bool stats_apart = false;
-  // If not null, the keys of the case are a part of the keys of this softmax, and the backward uses its out and lse.
-  // std::logic_error is thrown if the kernel does not support this.
+  // If not null, this case contains only a part of the keys of a softmax, and `whole` contains the results over all
+  // keys. The backward then uses out and lse from `whole`. Throws std::logic_error if the kernel does not support this.
   const Results* whole = nullptr;
 };
 

@@ -1,5 +1,6 @@
-// Tests of score_stats for every kernel against the float64 reference. product_test.cc also requests score_stats; this
-// file tests inputs that are difficult for a running maximum, sum and weighted sum.
+// Tests of score_stats (largest score and entropy per row) for every kernel against the float64 reference.
+// product_test.cc also requests score_stats; this file tests inputs that are difficult for an online computation of the
+// maximum, the sum of exponentials and the weighted sum.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -33,8 +34,8 @@ class CudaScores : public testing::TestWithParam<Parameter> {
     return s;
   }
 
-  // change: function that modifies the random inputs. Only score_stats are compared here; the outputs are compared in
-  // other test files.
+  // change: function that modifies the random inputs before the kernel runs. Only score_stats are compared here; other
+  // test files compare the outputs.
   template <typename Change>
   void add(const Shape& s, const Change& change) {
     if (!serves(s)) return;

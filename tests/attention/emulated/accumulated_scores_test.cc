@@ -1,5 +1,6 @@
-// Tests of score_stats in the Hopper forward. The CPU emulator of CUDA kernels does not support the products and copies
-// of this kernel, so the test itself passes tiles of scores to a warp, in the layout of wgmma's accumulators.
+// Tests of score_stats in the Hopper forward. The CPU emulator of CUDA kernels does not support the matrix products and
+// the copies of this kernel. The test therefore passes tiles of scores to a warp itself, in the register layout of
+// wgmma's accumulators.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -14,9 +15,9 @@
 namespace lazy::kernels::cuda::hopper {
 namespace {
 
-constexpr int kRows = 16, kTile = 64;  // rows per warp; keys per tile
+constexpr int kRows = 16, kTile = 64;  // kRows: rows per warp; kTile: keys per tile
 
-// Processes a tile with the same steps as softmax_rows.
+// Processes a tile of scores with the same steps as softmax_rows, a function of the Hopper forward.
 void add_softmax(float (&s)[kTile / 2], float c, float (&base)[2], float (&sum)[2], RowScores& rows) {
   float again[kTile / 2], part[2], shrink[2];
   std::copy(std::begin(s), std::end(s), again);
@@ -74,7 +75,7 @@ TEST_P(AccumulatedScores, MatchReference) {
   p.scale = 0.7F;
   const int keys = p.k_length;
   for (const float deviation : {1.0F, 40.0F}) {
-    for (const float slope : {0.0F, 0.5F, -0.5F}) {  // slope of the scores along the keys
+    for (const float slope : {0.0F, 0.5F, -0.5F}) {  // average increase of the scores from one key to the next
       std::vector<float> scores;
       for (int n = 0; n < kRows * keys; ++n) {
         scores.push_back(deviation * normal(random) + slope * static_cast<float>(n % keys));

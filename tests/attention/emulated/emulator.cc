@@ -62,12 +62,13 @@ struct BulkCopy {
   void land() const { std::memcpy(to, from, bytes); }
 };
 
-// State of a collective operation: the threads that have arrived and wait for the remaining threads.
+// State of a collective operation of a warp or a barrier of a block: which threads have arrived and wait for the
+// others.
 struct Meeting {
-  uint64_t held = 0;  // number of completed operations
-  uint32_t mask = 0;  // for a warp: lanes that are expected; `came`: lanes that have arrived
+  uint64_t held = 0;  // number of operations that have been completed
+  uint32_t mask = 0;  // only for a warp: the lanes that must arrive
   uint32_t came = 0;
-  int count = 0;  // for a block: number of threads that have arrived
+  int count = 0;  // only for a block: number of threads that have arrived
   bool any = false, result = false;
   std::optional<std::pair<std::string_view, unsigned>> place;  // source location at which the arrived threads wait
   Operation operation = nullptr;
@@ -135,14 +136,14 @@ void land(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) std::memcpy(copy.to, copy.bytes, 16);
 }
 
-// Runs the blocks of a cluster. They start at blockIdx and are consecutive along x.
+// Runs the blocks of one cluster. The first one has the index blockIdx; the others follow along x.
 void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
   static boost::context::pooled_fixedsize_stack stacks(size_t{128} << 10);
   const int block_threads = static_cast<int>(blockDim.x * blockDim.y * blockDim.z),
             block_warps = (block_threads + 31) / 32, warp_count = static_cast<int>(blocks) * block_warps;
   std::vector<Block> all(blocks);
   std::vector<Meeting> warps(static_cast<size_t>(warp_count));
-  // Threads beyond the last thread of a block are not started.
+  // In the last warp of a block, lanes beyond the number of threads have an entry but are never started.
   std::vector<Thread> threads(static_cast<size_t>(warp_count) * 32);
   cluster_meeting = {};
   running = static_cast<int>(blocks) * block_threads;
@@ -175,8 +176,8 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
     std::shuffle(order.begin(), order.end(), random());
     std::shuffle(lanes.begin(), lanes.end(), random());
     for (int warp : order) {
-      // Run the warp until it waits for other threads. An earlier interruption after a random number of steps would
-      // only cost time.
+      // Run the warp until each of its lanes waits for other threads. Interrupting it earlier, after a random number of
+      // steps, would only make the emulator slower.
       for (bool again = true; again;) {
         again = false;
         for (int lane : lanes) {
@@ -199,7 +200,8 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
 
 namespace {
 
-// Dynamic shared memories of all kernels; for kernels with clusters, of every block of the cluster.
+// Returns the dynamic shared memory of every kernel. For kernels with clusters, returns one entry per block of the
+// cluster.
 std::vector<char*> shared_memories(unsigned cluster) {
   std::vector<char*> all = {lazy::kernels::cuda::portable::memory,
                             reinterpret_cast<char*>(lazy::kernels::cuda::plain::room),
@@ -304,7 +306,8 @@ void arrive_in_cluster() {
     fail("a thread arrives twice at the cluster barrier without waiting");
   current->cluster_until = cluster_meeting.held + 1;
   if (++cluster_meeting.count == running) hold(cluster_meeting);
-  // Simulates delays between arriving at the barrier and waiting for it: half of the warps let other warps run first.
+  // Simulates a delay between arriving at the barrier and waiting for it: about half of the warps, chosen at random,
+  // let other warps run first.
   if (current->lane == 0 && random()() % 2) let_others_run();
 }
 void wait_in_cluster() {

@@ -30,7 +30,7 @@ int lane();
 #define LAZY_EMULATED_SHARED_KIB 163
 #endif
 struct Gpu {
-  int major = 8;                                               // compute capability
+  int major = 8;                                               // major version of the compute capability
   int ptx_version = LAZY_EMULATED_SHARED_KIB < 227 ? 80 : 90;  // PTX version for which the kernels are compiled
   int shared_most = LAZY_EMULATED_SHARED_KIB << 10;            // maximum dynamic shared memory per block
 };
@@ -40,7 +40,8 @@ inline Gpu gpu;
 constexpr size_t kSharedStride = (227 << 10) + 128;
 constexpr unsigned kMaxBlocks = 8;
 
-// Launches a kernel: `kernel` is called once per thread. cluster: number of blocks that run concurrently.
+// Launches a kernel: `kernel` is called once per thread. cluster: number of blocks per cluster; these blocks run
+// concurrently.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
 // Dynamic shared memory of the current block.
 char* dynamic_memory();
@@ -59,9 +60,9 @@ void arrive_threads(int count);
 // cluster writes.
 void let_others_run();
 
-// Cluster functions: arrive and wait of the cluster barrier. own_memory returns the address, in this block's shared
-// memory, of the variable that the kernels with clusters call `memory`. memory_of returns the address in block `rank`
-// that corresponds to `own` in this block.
+// Functions of kernels with clusters. arrive_in_cluster and wait_in_cluster are the two halves of the cluster barrier.
+// own_memory returns the address, in the shared memory of the current block, of the variable that these kernels call
+// `memory`. memory_of returns the address in block `rank` that corresponds to `own` in the current block.
 void arrive_in_cluster();
 void wait_in_cluster();
 char* own_memory(char* memory);
@@ -71,8 +72,8 @@ char* memory_of(char* own, int rank);
 void copy_async(char* to, const void* from, bool there);
 void commit_copies();
 void wait_for_copies(int pending);
-// cp.async.bulk from shared memory, in groups. The source is read at random either immediately or when the copy is
-// waited for.
+// cp.async.bulk from shared memory, with groups that are committed and waited for. The source is read at a random time:
+// either immediately or when the copy is waited for.
 void copy_bulk(void* to, const void* from, size_t bytes);
 void commit_bulk();
 void wait_for_bulk(int pending);

@@ -1,5 +1,5 @@
-// Test cases for the skinny GEMM (src/ops/cuda/step.h) with and without a write to KV-cache pages, and for several
-// GPUs.
+// Test cases for the skinny GEMM (src/ops/cuda/step.h), with and without a fused write to KV-cache pages. They run on
+// several emulated GPUs.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -68,7 +68,7 @@ class SkinnyGemmOf {
     for (const T x : random_halves<T>(p_.in, 0.2F, 4)) norm_.push_back(1 + value(x));
   }
 
-  // Runs the kernels on `rows` rows of x, the first of which is row `first`.
+  // Runs the kernels on `rows` rows of x, starting at row `first`. Returns y as fp32.
   std::vector<float> run(int64_t rows, int64_t first = 0) {
     std::vector<float> y(static_cast<size_t>(rows * p_.out));
     std::vector<T> halves(y.size());
@@ -77,7 +77,7 @@ class SkinnyGemmOf {
     return y;
   }
 
-  // Runs the kernels on all rows with outputs rounded to T.
+  // Runs the kernels on all rows. Returns y rounded to T.
   std::vector<T> rounded() {
     std::vector<T> y(static_cast<size_t>(p_.rows * p_.out));
     run(p_.rows, 0, y.data());
@@ -142,7 +142,8 @@ class SkinnyGemmOf {
 };
 using SkinnyGemmProduct = SkinnyGemmOf<Half>;
 
-// Compares the result with skinny GEMMs of at most kMaxUngroupedRows rows each. The results must be bitwise equal.
+// Compares one skinny GEMM over all rows with several skinny GEMMs over at most kMaxUngroupedRows rows each. The
+// results must be bitwise equal.
 template <typename T = Half>
 void compare_with_rows_by_themselves(const Product& p) {
   SCOPED_TRACE(testing::Message() << p.rows << " rows of " << p.in << ", " << p.out << " columns, " << p.norm << p.add
@@ -156,7 +157,8 @@ void compare_with_rows_by_themselves(const Product& p) {
   }
 }
 
-// KV-cache pages for the keys of some tokens. Some of the positions are beyond the end of the RoPE table.
+// Inputs and KV-cache pages for a write of several tokens. Some positions of the tokens are beyond the end of the RoPE
+// table.
 template <typename T>
 struct PagesOf {
   static constexpr int64_t kDim = 24, kTable = 100;
@@ -198,8 +200,8 @@ struct PagesOf {
             .interleaved = interleaved};
   }
 
-  // Applies RoPE to q and k and writes k and v to the pages. joint contains q, k and v of all heads, with shape
-  // (tokens, all, kDim).
+  // Applies RoPE to q and k and writes k and v to the pages. joint: q, k and v of all heads, with shape (tokens, all,
+  // kDim), where all = heads + 2 kv_heads.
   void turn(const std::vector<T>& joint, bool interleaved) { turn(joint, interleaved, {}, nullptr, nullptr); }
   void turn(const std::vector<T>& joint, bool interleaved, const std::vector<int64_t>& sources, T* gathered_keys,
             T* gathered_values) {
@@ -228,7 +230,8 @@ std::vector<uint16_t> bits_of(const std::vector<T>& x) {
   return out;
 }
 
-// The fused kernel must be bitwise equal to a product followed by a separate rotation and write to pages.
+// Compares the skinny GEMM with fused RoPE and page write with a skinny GEMM followed by a separate kernel for RoPE and
+// the page write. The results must be bitwise equal.
 template <typename T>
 void compare_with_rotation(int64_t rows, int64_t in, int64_t heads, int64_t kv_heads, int64_t pairs, bool interleaved) {
   SCOPED_TRACE(testing::Message() << rows << " rows of " << in << ", " << heads << " heads, " << pairs

@@ -35,7 +35,7 @@ TEST(Step, SkinnyGemm_MatchesReference) {
           largest = std::max(largest, std::abs(expected[n]));
           error = std::max(error, std::abs(found[n] - expected[n]));
         }
-        EXPECT_LE(error, 0.012 * largest);  // three bf16 roundings: the normalized x, a product, the result
+        EXPECT_LE(error, 0.012 * largest);  // allows three bf16 roundings: of normalized x, a product and the result
         const std::vector<float> first = product.run(1);
         EXPECT_TRUE(std::equal(first.begin(), first.end(), found.begin()))
             << "the results of a row depend on the other rows";
@@ -59,8 +59,8 @@ TEST(Step, TiledGemm_MatchesSkinnyGemm) {
   }
 }
 
-// Covers small and large numbers of tiles, inner dimensions with fewer and with more steps than the pipeline has
-// stages, and launches with and without clusters.
+// Covers small and large numbers of tiles, launches with and without clusters, and inner dimensions that need fewer
+// steps and more steps than the pipeline has stages.
 TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   for (const emulated::Gpu& gpu : kGpus) {
     const As as(gpu);
@@ -80,7 +80,7 @@ TEST(Step, SplitKGemm_MatchesSkinnyGemm) {
   }
 }
 
-// Covers the kernel for up to kMaxUngroupedRows rows and every tile shape of the kernels for more rows.
+// Covers the kernel for up to kMaxUngroupedRows rows, and the kernels for more rows with each of their tile shapes.
 TEST(Step, SkinnyGemmWithPageWrite_MatchesSeparateKernels) {
   for (const PagesShape& shape :
        {PagesShape{1, 264, 4, 2}, PagesShape{8, 264, 4, 2}, PagesShape{8, 8, 3, 1}, PagesShape{9, 264, 4, 2},
@@ -124,8 +124,8 @@ void turn_keys(int64_t pairs, bool interleaved) {
   }
 }
 
-// A source (ops/kv_cache_write.h) can be a token, a slot of a page, or zeros. A token that is not a source is not
-// written to any page.
+// Each key to gather has a source (ops/kv_cache_write.h): a token of this step, a slot of a page, or zeros. A token
+// that is not the source of any key is not written to a page.
 void gather_keys(int64_t pairs, bool interleaved, int times) {
   constexpr int64_t kTokens = 5, kHeads = 4, kKvHeads = 2, kDim = Pages::kDim, kRow = kKvHeads * kDim;
   const std::vector<Half> joint = random_halves(kTokens * (kHeads + 2 * kKvHeads) * kDim, 1, 1);
@@ -166,14 +166,14 @@ TEST(Step, KvCacheWrite_GathersSources) {
     for (const int64_t pairs : {0, 6, 8}) {
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       gather_keys(pairs, interleaved, 1);
-      gather_keys(pairs, interleaved, 120);  // enough tokens that a thread processes several heads
+      gather_keys(pairs, interleaved, 120);  // so many tokens that each thread processes several heads
     }
   }
 }
 
 TEST(Step, KvCacheWrite_AppliesRope) {
   for (const bool interleaved : {false, true}) {
-    for (const int64_t pairs : {0, 6, 8}) {  // 8 pairs use 16-byte accesses
+    for (const int64_t pairs : {0, 6, 8}) {  // with 8 pairs, the kernel uses 16-byte accesses
       SCOPED_TRACE(testing::Message() << pairs << " pairs, interleaved " << interleaved);
       turn_keys(pairs, interleaved);
     }
@@ -185,7 +185,8 @@ struct TokenCase {
   bool delta, decays, constant, begins;
 };
 
-// The expected result is computed in float64 from the kernel's inputs. q, k and v are adjacent in the row of a token.
+// The expected result is computed in float64 from the kernel's inputs. q, k and v of a token are contiguous slices of
+// one row.
 TEST(Step, RecurrenceStep_MatchesReference) {
   constexpr int64_t kBatch = 2;
   for (const TokenCase& c :
@@ -347,7 +348,7 @@ TEST(Step, SampleTokens_MatchesHostSampler) {
       if (mode & 2) o.top_k = mode & 4 ? 3 : 40;
       if (mode & 4) o.min_p = 0.05;
       const bool adjusted = mode >= 8;
-      std::vector<int32_t> counts(2 * vocabulary);  // counts for two slots
+      std::vector<int32_t> counts(2 * vocabulary);  // token counts for two slots
       std::vector<float> bias(2 * vocabulary);
       TokenCounts seen;
       if (adjusted) {
@@ -401,8 +402,9 @@ TEST(Step, SampleTokens_StaysInVocabulary) {
 namespace lazy::kernels {
 namespace {
 
-// Runs a sequence in batches of different sizes, with a block table of minimum width and with a wide one. In the large
-// batch, one block processes a tile (by_tile), unless statistics are requested or a unit of keys is on two pages.
+// Runs the same sequence in batches of different sizes, with a block table of minimum width and with a wide one. In the
+// large batch, one GPU block processes all keys of a tile of query rows (by_tile), unless statistics are requested or a
+// group of 16 keys is on two pages.
 TEST(Step, DecodeAttention_IsIndependentOfBatchAndCapacity) {
   constexpr int64_t kHeads = 4, kFew = 3, kBias = 70;
   struct Case {
@@ -416,7 +418,7 @@ TEST(Step, DecodeAttention_IsIndependentOfBatchAndCapacity) {
         Case{Normalizer::softmax, 1, 64, 16, 4}, Case{Normalizer::elastic, 700, 64, 16, 4},
         Case{Normalizer::softmax_sink, 300, 128, 48, 4, 130}, Case{Normalizer::softmax, 2200, 64, 16, 4}}) {
     const int64_t pages = (length + kPage - 1) / kPage;
-    const int64_t kMany = 256 / kKvHeads, kSome = 200 / kKvHeads;  // kMany: enough tiles for by_tile; kSome: fewer
+    const int64_t kMany = 256 / kKvHeads, kSome = 200 / kKvHeads;  // only kMany gives enough tiles for by_tile
     const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
     const auto k = halves((pages + 1) * kPage * kKvHeads * kDim, 1),
                v = halves((pages + 1) * kPage * kKvHeads * kDim, 2), q = halves(kMany * kHeads * kDim, 3);

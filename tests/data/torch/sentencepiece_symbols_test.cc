@@ -46,9 +46,9 @@ TEST(SentencePieceSymbols, Training_KeepsFlagsOfLibTorch) {
 
 TEST(SentencePieceSymbols, Symbols_AreNotSharedWithLibTorch) {
   if (std::system("nm --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "nm is not installed";
-  // Compares all symbols that LibTorch exports, weak or strong, with the symbols of SentencePiece. Strong definitions
-  // of SentencePiece must not be among them. Weak definitions may be templates of the C++ library, which all C++
-  // programs share, but must not belong to the namespaces below.
+  // LibTorch's exported symbols, weak or strong, are compared with the symbols of SentencePiece. No strong definition
+  // of SentencePiece may be among them. Weak definitions may be, if they are templates of the C++ library, which all
+  // C++ programs share; they must not belong to the namespaces below.
   const auto torch = names("nm -D --defined-only " LAZY_TORCH_LIBRARIES, "TDBRWVuGS");
   const auto strong = names("nm --defined-only --extern-only " LAZY_SENTENCEPIECE_LIBRARY, "TDBRGS");
   const auto weak = names("nm --defined-only --extern-only " LAZY_SENTENCEPIECE_LIBRARY, "WVu");

@@ -1,4 +1,5 @@
-// The command line of some commands, with one word per line. It is parsed, but no command runs.
+// Fuzzes the parser of the command lines of some commands. The input has one word per line. The command line is parsed,
+// but no command runs.
 #include "apps/lazy/command.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 using namespace lazy;
 
-// Thrown after parsing, before the first command would run.
+// Thrown when parsing is complete, before a command would run.
 struct Parsed {};
 
 LAZY_FUZZ_TARGET(command_line) {
@@ -25,14 +26,14 @@ LAZY_FUZZ_TARGET(command_line) {
   app.parse_complete_callback([] { throw Parsed(); });
   std::vector<std::string> words = split(input, '\n');
   words.resize(std::min<size_t>(words.size(), 40));
-  // removes everything after a NUL, which an argument cannot contain
+  // cut each word at a NUL character, which an argument cannot contain
   for (std::string& word : words) word = word.c_str();
   std::reverse(words.begin(), words.end());  // CLI11 expects the arguments in reverse order
   try {
     app.parse(words);
   } catch (const Parsed&) {
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return;  // --help
+    if (e.get_exit_code() == 0) return;  // --help ends parsing with exit code 0
     fuzz::require(*e.what() != '\0', "an error has a message");
   }
 }

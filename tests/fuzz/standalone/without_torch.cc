@@ -1,4 +1,4 @@
-// Stubs for functions that need LibTorch, which is not part of this build.
+// Stubs for functions that need LibTorch. This build does not use LibTorch.
 #include "model/device.h"
 
 namespace lazy {

@@ -4,8 +4,8 @@
 
 namespace lazy::testing {
 
-// Each function appears to use one byte, because each reading of the allocated memory is one byte larger than the
-// previous reading.
+// Each function appears to save one byte of activations, because each reading of the allocated memory is one byte
+// larger than the previous reading.
 struct CountedBudget {
   int64_t readings = 0;
   DeviceMemory memory;

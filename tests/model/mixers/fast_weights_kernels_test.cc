@@ -25,11 +25,11 @@ using testing::Tensors;
 
 constexpr int64_t kHeads = 2, kDim = 64;
 
-// The fast implementation and the reference recurrence for the same inputs.
+// Inputs, and two implementations that accept them: the fast implementation and the token-by-token recurrence.
 struct Rule {
   Tensors inputs;
-  // rounded: use the kernels. begin: a separate call processes the tokens before `begin`, and its state is the initial
-  // state of the second call.
+  // rounded: use the kernels. begin: the tokens are processed by two calls. The first call processes the tokens before
+  // `begin`; the state after this call is the initial state of the second call.
   std::function<Tensors(const Tensors& inputs, bool rounded, int64_t begin)> fast;
   std::function<Tensors(const Tensors& inputs)> definition;
 };
@@ -37,9 +37,9 @@ struct Rule {
 struct Kind {
   const char* name;
   int layers;
-  bool memory, normalized;  // memory: the model is the neural memory of Titans, otherwise TTT
+  bool memory, normalized;  // memory: true for the neural memory of Titans, false for TTT
   int64_t hidden = 2 * kDim;
-  bool bf16 = false;  // the inputs q, k and v are bf16 slices of one tensor
+  bool bf16 = false;  // if true, q, k and v are bf16 slices of one tensor
   int64_t chunk() const { return memory ? 64 : 16; }
 };
 
@@ -57,7 +57,7 @@ Tensors with_state(const at::Tensor& out, const State& state) {
   return all;
 }
 
-// The tokens [begin, end) of the first `count` inputs; the other inputs are unchanged.
+// Returns the inputs, of which the first `count` are restricted to the tokens [begin, end).
 Tensors part_of(Tensors inputs, size_t count, int64_t begin, int64_t end) {
   for (size_t n = 0; n < count; ++n) inputs[n] = inputs[n].narrow(1, begin, end - begin);
   return inputs;
@@ -105,8 +105,9 @@ Rule memory(const Kind& kind, int64_t batch, int64_t length, const at::Tensor& c
     const at::Tensor x = normal({batch, length, kHeads, kDim});
     return x / x.norm(2, -1, /*keepdim=*/true);
   };
-  // About two thirds of the weights and the momentum remain after a chunk, so that the state affects the results. The
-  // steps are shorter by the factor by which the momentum amplifies them.
+  // With these gates, about two thirds of the weights and of the momentum remain after a chunk, so that the initial
+  // state affects the results. The momentum adds up the steps of many tokens; the step sizes are divided by this
+  // amplification.
   const auto gate = [&](double bias) { return at::log_sigmoid(normal({batch, length, kHeads}) + bias); };
   // Scales the weights so that the outputs and the effect of a step do not depend on the hidden width.
   const double narrower = 2.0 * kDim / static_cast<double>(kind.hidden);
@@ -195,7 +196,7 @@ TEST_P(FastWeightsKernels, SeveralSpans_MatchRecurrence) {
 
 TEST_P(FastWeightsKernels, PackedDocuments_AreIndependent) {
   const int64_t chunk = GetParam().chunk();
-  // Documents with more than a chunk, no token, one token, a whole chunk, and a chunk plus one token.
+  // Documents whose lengths are a chunk plus three tokens, no token, one token, one chunk, and a chunk plus one token.
   const at::Tensor cu_seqlens =
       at::tensor({int64_t{0}, chunk + 3, chunk + 3, chunk + 4, 2 * chunk + 4, 3 * chunk + 5}, at::kInt);
   expect_precision(rule_of(GetParam(), 1, 3 * chunk + 5, cu_seqlens), 0);
@@ -213,15 +214,17 @@ TEST_P(FastWeightsKernels, Results_AreBitwiseReproducible) {
   };
   const Tensors once = all(true), again = all(true), batched = all(false);
   for (size_t n = 0; n < once.size(); ++n) EXPECT_TRUE(at::equal(once[n], again[n])) << n;
-  // The results must differ from the results of the batched products; if they were equal, the kernels would not have
-  // been used.
+  // The results must differ slightly from the results without kernels, which use batched matrix products. If they were
+  // bitwise equal, the kernels would not have been used.
   EXPECT_FALSE(at::equal(once.front(), batched.front()) || at::equal(once.back(), batched.back()));
 }
 
-// The budget allows the activations of no span, of one span, or of all spans to be kept.
+// A span is the sequence of tokens between two saved states. The budget allows the program to keep the activations of
+// no span, of one span, or of all spans; the activations of the remaining spans are recomputed in the backward pass.
 TEST_P(FastWeightsKernels, KeptActivations_GiveBitwiseEqualResults) {
   const Rule rule = rule_of(GetParam(), 1, two_spans(GetParam()));
-  // TTT's kernels themselves divide a text into parts. With one layer, they always save what the backward pass needs.
+  // TTT's kernels divide the sequence into spans themselves. With one layer, they always save everything that the
+  // backward pass needs.
   const bool in_parts = !GetParam().memory && ops::ttt_kernels(ops::test::test_device().type(),
                                                                GetParam().layers == 2 ? GetParam().hidden : 0);
   testing::CountedBudget counted;
@@ -245,7 +248,8 @@ TEST_P(FastWeightsKernels, KeptActivations_GiveBitwiseEqualResults) {
   }
 }
 
-// With clusters, the kernels save 16-bit values in place of the fp32 activations W, S, z, t and x.
+// The kernels with clusters save 16-bit values for the backward pass. These replace the fp32 tensors of each chunk: the
+// weights W, the momentum S, and the three activations z, t and x of the hidden layer.
 TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
   constexpr int64_t kTokens = 64, kHidden = 4 * kDim;
   const auto* const kernels =
@@ -256,14 +260,14 @@ TEST(MemoryKernels, KeptBytes_AreHalfOfChunk) {
     return kernels->kept_bytes({.T = kTokens, .H = H, .momentum = true, .tanh = tanh});
   };
   const int64_t computed = (4 * kDim + 3 * kTokens) * kHidden * static_cast<int64_t>(sizeof(float));
-  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // the other kernels save nothing in this form
+  EXPECT_LT(kept(kHidden, false), computed * 55 / 100);  // the cases below use other kernels, which save no such data
   EXPECT_EQ(kept(kHidden, true), 0);
   EXPECT_EQ(kept(kHidden / 2, false), 0);
   EXPECT_EQ(kept(0, false), 0);
 }
 
-// The kernels scale gradients internally, so small gradients (for example of a mean loss over many tokens) give
-// bitwise the same results.
+// The kernels scale gradients internally. Small gradients (for example of a mean loss over many tokens) must therefore
+// give bitwise the same results as large ones.
 TEST(MemoryKernels, ScaledGradients_AreBitwiseEqual) {
   const at::Device device = ops::test::test_device();
   const Kind kind{"", 2, true, true, 4 * kDim};
@@ -291,7 +295,8 @@ TEST(MemoryKernels, ScaledGradients_AreBitwiseEqual) {
 struct Range {
   const char* name;
   std::function<void(Tensors& inputs)> change{};
-  // Changes the factors of the outputs, which scale their gradients: (batch, tokens, 1, 1).
+  // Changes the factors by which the test multiplies the outputs, and thus the gradients of the outputs. Shape (batch,
+  // tokens, 1, 1).
   std::function<void(at::Tensor& factors)> scale{};
   bool normalized = true;
   int64_t batch = 1, length = 2 * 64;
@@ -308,8 +313,8 @@ class MemoryRanges : public ::testing::TestWithParam<Range> {};
 INSTANTIATE_TEST_SUITE_P(
     , MemoryRanges,
     ::testing::Values(
-        // The inner norm divides by the standard deviation of the outputs, which are about 1e-3, and its second
-        // derivative divides by the square of the standard deviation.
+        // The memory applies LayerNorm to its outputs, which are about 1e-3 here. LayerNorm divides by their standard
+        // deviation, and its second derivative divides by the square of the standard deviation.
         Range{"outputs_near_zero", [](Tensors& x) { multiply(x[kLast], 1e-3), multiply(x[kSteps], 1e-6); }},
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",
@@ -352,7 +357,8 @@ TEST_P(MemoryRanges, Kernels_MatchRecurrence) {
   if (range.change) range.change(rule.inputs);
   at::Tensor factors = at::ones({range.batch, range.length, 1, 1}, at::kDouble);
   if (range.scale) range.scale(factors);
-  // The loss contains only the outputs. The gradient of the last state would not be scaled by `factors`.
+  // The loss contains only the outputs. It does not contain the last state, whose gradient could not be scaled by
+  // `factors`.
   const auto scaled = [&](const Tensors& out) {
     return Tensors{out[0] * factors.to(out[0].options().requires_grad(false))};
   };
@@ -361,7 +367,8 @@ TEST_P(MemoryRanges, Kernels_MatchRecurrence) {
                             ops::test::test_device());
 }
 
-// A model in bf16, for texts of whole mini-batches and for texts with an incomplete mini-batch at the end.
+// Compares the gradients of a model in bf16 with its gradients in fp32, for sequences that consist of whole
+// mini-batches and for sequences with an incomplete mini-batch at the end.
 TEST(TttModel, Bf16Gradients_MatchFp32) {
   const at::Device device = ops::test::test_device();
   for (const char* mixer : {"ttt_linear", "ttt_mlp"}) {
@@ -400,8 +407,8 @@ TEST(TttModel, Bf16Gradients_MatchFp32) {
   }
 }
 
-// The distance of the bf16 outputs and gradients from float64 must be at most twice the distance of PyTorch's fp32
-// results rounded to bf16.
+// The distance of our bf16 outputs and gradients from float64 must be at most twice the distance of PyTorch's
+// layer_norm in fp32, whose results are rounded to bf16.
 TEST(TttPostNorm, Bf16_MatchesLayerNorm) {
   for (const int64_t dim : {256, 512, 1024}) {
     if (!ops::ttt_norm_kernels(ops::test::test_device().type(), dim))
@@ -437,7 +444,8 @@ TEST(TttPostNorm, Bf16_MatchesLayerNorm) {
   }
 }
 
-// Compares the kernel of the gate products and its gradients with sums of logarithms.
+// The kernel computes products of the memory's gates over the tokens of a chunk. Its results and gradients must match
+// the other implementation, which adds the logarithms of the gates.
 TEST(GateProducts, Kernel_MatchesSumsOfLogarithms) {
   constexpr int64_t kChunk = 64;
   const at::Device device = ops::test::test_device();
@@ -469,7 +477,8 @@ TEST(GateProducts, Kernel_MatchesSumsOfLogarithms) {
   }
 }
 
-// Tests the conversion of tokens to the memory's layout and back, for tokens that are slices of wider rows.
+// Tests the conversion of tokens to the memory layout of the Titans kernels (chunks, sequences and heads first) and
+// back. The tokens are slices of wider rows.
 TEST(MemoryTokens, Kernels_MatchPyTorch) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
@@ -507,7 +516,7 @@ TEST(MemoryTokens, Kernels_MatchPyTorch) {
       for (const at::Tensor& x : inputs) on_device.push_back(x.to(at::kFloat).to(device));
       const Tensors exact = all(definition, inputs), fast = all(kernels, on_device), again = all(kernels, on_device);
       for (size_t n = 0; n < exact.size(); ++n) {
-        // The gradients of the tokens have the dtype of the tokens.
+        // The gradients of the tokens are rounded to the dtype of the tokens.
         const double relative = n == 4 && type == at::kBFloat16 ? 1.0 / 256 : 1e-6;
         const at::Tensor error = (fast[n].cpu().to(at::kDouble) - exact[n]).abs();
         const at::Tensor allowed = exact[n].abs() * relative + exact[n].abs().max() * 3e-6;
@@ -518,8 +527,8 @@ TEST(MemoryTokens, Kernels_MatchPyTorch) {
   }
 }
 
-// 16-bit outputs and their gradients must equal the fp32 results rounded to 16 bits. The gradients are slices of a
-// longer text.
+// Outputs in bf16, and the gradients that are computed from bf16 gradients of the outputs, must equal the fp32 results
+// rounded to bf16. The tensor of output gradients is a slice of a tensor with more tokens.
 TEST(MemoryTokens, SixteenBitOutputs_AreRoundedFp32) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
@@ -544,8 +553,8 @@ TEST(MemoryTokens, SixteenBitOutputs_AreRoundedFp32) {
   }
 }
 
-// Tokens of any length, as the projections produce them, must give the same results as tokens that were normalized
-// before. Covers whole chunks, an incomplete chunk and packed documents.
+// Raw tokens (as the projections compute them, with any vector length) must give the same results as tokens that were
+// normalized before the call. Covers whole chunks, an incomplete chunk and packed documents.
 TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
@@ -574,9 +583,9 @@ TEST(MemoryTokens, RawTokens_MatchNormalizedTokens) {
         return Tensors{std::get<0>(memory_chunks(in, initial_memory_state({t[6]}, 1), 64, cu_seqlens))};
       };
     };
-    // Not bitwise equal, because sums are computed in a different order.
+    // The results are not bitwise equal, because the two paths compute sums in different orders.
     EXPECT_FALSE(at::equal(form(true)(inputs)[0], form(false)(inputs)[0]));
-    // With raw tokens the outputs are 16-bit too.
+    // With raw tokens, the outputs are also in bf16.
     const auto wide = [&](const at::Tensor& x) { return x.to(at::kFloat); };
     testing::expect_close({wide(form(true)(inputs)[0])}, form(false)(inputs), 1.0 / 128, "outputs");
     testing::expect_close(testing::gradients_of(form(true), inputs), testing::gradients_of(form(false), inputs), 1e-2,

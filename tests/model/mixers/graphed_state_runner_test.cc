@@ -1,6 +1,6 @@
-// Tests GraphedStateRunner, which replays the pass over one token with in-place states, against the ordinary forward
-// pass of the model. With LAZY_TEST_DEVICE=cuda the pass is captured as a CUDA graph; on a CPU it is simply called
-// again.
+// Tests of GraphedStateRunner, which processes one token per call and updates the states in place, against the ordinary
+// forward pass of the model. With LAZY_TEST_DEVICE=cuda, a CUDA graph of this pass is captured and replayed. On a CPU,
+// the pass is called again.
 #include "model/graphed_state_runner.h"
 
 #include <ATen/ATen.h>
@@ -48,7 +48,7 @@ at::Tensor random_ids(int64_t batch, int64_t length, uint64_t seed) {
                           at::TensorOptions().dtype(at::kLong)));
 }
 
-// A text with its own cache, decoded by the ordinary forward pass or by GraphedStateRunner.
+// A sequence with its own cache. It is decoded either by the ordinary forward pass or by GraphedStateRunner.
 struct Text {
   LanguageModel& model;
   at::Tensor ids;
@@ -63,8 +63,8 @@ struct Text {
 
 class GraphedStateRunnerOf : public ::testing::TestWithParam<std::string> {
  protected:
-  // The results must be bitwise equal. Exception: for TTT, the matrix products may sum in a different order if the
-  // state has different strides.
+  // The results must be bitwise equal, except for TTT. Its matrix products may add in a different order if the state
+  // has different strides.
   void expect_same(const at::Tensor& found, const at::Tensor& expected, int64_t token,
                    at::ScalarType dtype = at::kFloat) const {
     const double most = !GetParam().starts_with("ttt") ? 0 : dtype == at::kFloat ? 1e-3 : 0.05;
@@ -97,8 +97,8 @@ TEST_P(GraphedStateRunnerOf, Tokens_MatchModelForward) {
   }
 }
 
-// Several caches use the same GraphedStateRunner alternately. One of them ends, and a new cache starts at the same
-// address.
+// Several caches use the same GraphedStateRunner in turn. One of the caches is destroyed, and a new cache is created at
+// the same address.
 TEST_P(GraphedStateRunnerOf, InterleavedCaches_MatchModelForward) {
   LanguageModel model = model_of(GetParam());
   GraphedStateRunner steps(model, /*record=*/true);

@@ -20,7 +20,7 @@ class Definition {
   Definition(const ModelConfig& config, const Mixer& mixer) : c(config) {
     for (const auto& [name, p] : mixer.parameters()) weights[name] = p.detach().to(at::kDouble);
   }
-  at::Tensor forward(const at::Tensor& x) {  // (length, hidden_size)
+  at::Tensor forward(const at::Tensor& x) {  // x: (length, hidden_size)
     if (std::string_view(name(c.mixer.type)).starts_with("ttt")) return ttt(x);
     if (c.mixer.type == MixerType::titans_lmm) return memory_output(memory(x), x);
     if (c.mixer.type == MixerType::titans_mac) return mac(x);
@@ -49,7 +49,8 @@ class Definition {
   }
   static at::Tensor unit(const at::Tensor& x) { return x / (x.square().sum(-1, true) + 1e-6).sqrt(); }
 
-  // Rotates the pairs (n, n + dim / 2) or, if interleaved, (2 n, 2 n + 1); x (length, heads, dim).
+  // Applies RoPE to x (length, heads, dim). The rotated pairs are the dimensions (n, n + dim / 2) or, if interleaved,
+  // (2 n, 2 n + 1).
   at::Tensor rotated(const at::Tensor& x, const at::Tensor& place, bool interleaved = false) const {
     const int64_t D = x.size(2), half = D / 2;
     at::Tensor out = x.clone();
@@ -65,8 +66,8 @@ class Definition {
     return out;
   }
 
-  // Converts q, k, v (length, heads, dim) to (length, heads * dim). The prefix, if there is one, is visible to all
-  // queries.
+  // Computes attention. q, k and v have shape (length, heads, dim); the result has shape (length, heads * dim). The
+  // prefix, if there is one, is visible to all queries.
   at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                        const at::Tensor& prefix_k, const at::Tensor& prefix_v) const {
     const auto by_head = [](const at::Tensor& x) { return x.transpose(0, 1); };
@@ -152,7 +153,7 @@ class Definition {
     return initial_memory_state(start, 1);
   }
 
-  at::Tensor memory(const at::Tensor& x) const {  // (length, heads, dim)
+  at::Tensor memory(const at::Tensor& x) const {  // returns (length, heads, dim)
     return std::get<0>(reference_memory(memory_inputs(x), fresh(), c.mixer.chunk)).squeeze(0);
   }
 
@@ -188,9 +189,9 @@ class Definition {
         values.push_back(heads(one, "attn.v"));
       }
       const at::Tensor q = rotated(heads(here, "attn.q"), place)[0], k = at::cat(keys),
-                       v = at::cat(values);  // q: (heads, dim)
+                       v = at::cat(values);  // q has shape (heads, dim)
       const at::Tensor p =
-          ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.attention.head_dim))).softmax(0);  // (keys, heads)
+          ((k * q).sum(-1) / std::sqrt(static_cast<double>(c.attention.head_dim))).softmax(0);  // shape (keys, heads)
       attended.push_back((p.unsqueeze(-1) * v).sum(0).view({-1}));
       MemoryInputs all = memory_inputs(at::stack(attended));
       for (at::Tensor* in : {&all.q, &all.k, &all.v, &all.step, &all.log_momentum, &all.log_keep})

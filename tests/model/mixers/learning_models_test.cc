@@ -139,8 +139,9 @@ TEST_P(LearningModel, Gradients_MatchFiniteDifferences) {
   }
 }
 
-// The budget allows the activations of none, one, four or all spans between saved states to be kept. On a GPU, sums
-// outside of the spans may be computed in any order.
+// A span is the sequence of tokens between two saved states. The budget allows the program to keep the activations of
+// none, one, four or all spans; the remaining activations are recomputed. On a GPU, sums outside of the spans may be
+// computed in any order.
 TEST_P(LearningModel, KeptActivations_GiveSameResults) {
   model.set_compute_dtype(at::kBFloat16);
   const at::Tensor ids = text(2, 561);
@@ -217,7 +218,7 @@ TEST_P(LearningModel, PackedDocuments_AreIndependent) {
   PackedSequences packed;
   packed.ids = at::cat({a, b}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(38)}).to(model.device());
-  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);  // on the host, as in evaluation
+  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);  // in CPU memory, as in evaluation
   packed.longest = 38;
   const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
   EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);

@@ -76,8 +76,8 @@ TEST(LinearMixers, ParameterCounts_MatchPapers) {
   struct Row {
     const char* what;
     const char* mixer;
-    int64_t layers, hidden, key_dim;  // 0: default of the mixer
-    double tied, untied;              // 0: not in the table of the paper
+    int64_t layers, hidden, key_dim;  // key_dim 0 selects the default of the mixer
+    double tied, untied;              // counts in millions; 0: not in the paper's table
   };
   const Row rows[] = {{"RetNet 340M", "retnet", 24, 1024, 0, 347.4, 380.2},
                       {"Mamba2 340M", "mamba2", 48, 1024, 0, 349.6, 382.4},
@@ -134,7 +134,7 @@ TEST(LinearMixers, InitialValues_MatchDefinitions) {
         EXPECT_LE(at::softplus(t).max().item<double>(), 1.01e-1) << parameter;
       } else if (ends("conv1d.bias")) {
         EXPECT_TRUE(low == 0 && high == 0) << parameter;
-      } else if (t.dim() == 1) {  // norms and D
+      } else if (t.dim() == 1) {  // weights of norms, and D
         EXPECT_TRUE(low == 1 && high == 1) << parameter;
       } else if (ends("out_proj.weight")) {
         EXPECT_LE(high, 1 / std::sqrt(128 * 2.0)) << parameter;
@@ -146,8 +146,8 @@ TEST(LinearMixers, InitialValues_MatchDefinitions) {
   }
 }
 
-// Prefills of odd lengths, followed by single tokens and longer parts. The size of the states must not depend on the
-// earlier tokens, and a copy of the cache must be a snapshot.
+// Covers prefills of odd lengths, followed by single tokens and longer parts. The size of the states must not depend on
+// the number of earlier tokens. A copy of the cache must be a snapshot that later tokens do not change.
 TEST(LinearMixers, CachedGeneration_MatchesFullForward) {
   for (const std::string& name : kNames) {
     LanguageModel model = model_here(small(name), 7);
@@ -190,7 +190,7 @@ TEST(LinearMixers, PackedDocuments_AreIndependent) {
     const at::Tensor ids = random_ids(1, 40);
     PackedSequences packed;
     packed.ids = ids.squeeze(0);
-    // On the host, as in evaluation.
+    // cu_seqlens is in CPU memory, as in evaluation.
     packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor(starts, at::kLong).to(at::kInt);
     std::vector<at::Tensor> places;
     for (size_t i = 0; i + 1 < starts.size(); ++i) places.push_back(at::arange(starts[i + 1] - starts[i], at::kLong));

@@ -1,5 +1,5 @@
-// Tests of Mamba2 in the format of its original program: the model must be read, must give the same results as FLA's
-// layout of the same weights, and must be saved under the same names.
+// Tests of Mamba2 folders in the format of the original Mamba program. The model must load, must give the same results
+// as the same weights in FLA's layout, and must be saved under the original tensor names.
 #include "model/families/families.h"
 
 #include <ATen/ATen.h>

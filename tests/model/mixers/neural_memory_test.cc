@@ -60,7 +60,7 @@ Tensors flat(const Case& c) {
   return out;
 }
 
-// The inverse of flat(). `like` tells whether the memory has a norm.
+// The inverse of flat(). Whether t contains the weights of a norm is taken from `like`.
 Case unflat(const Tensors& t, const Case& like) {
   const auto weights = t.begin() + 6, norm = weights + static_cast<std::ptrdiff_t>(like.weights.size());
   return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm},
@@ -115,7 +115,7 @@ TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   for (int64_t t = 0; t < 5; ++t) {
     if (t % 2 == 0) base = M;
     const double k = number(c.in.k, t);
-    // For errors longer than 1, the gradient has constant size.
+    // The gradient of the loss is bounded: an error longer than 1 counts as an error of length 1.
     const double error = std::clamp(base * k - number(c.in.v, t), -1., 1.);
     S = std::exp(number(c.in.log_momentum, t)) * S - number(c.in.step, t) * 2 * error * k;
     M = std::exp(number(c.in.log_keep, t)) * M + S;
@@ -170,7 +170,7 @@ TEST_P(NeuralMemory, GradientsThroughInnerSteps_MatchReference) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
-// The text is longer than the number of tokens between two saved states, and the documents are packed.
+// The sequence is longer than the number of tokens between two saved states, and it consists of packed documents.
 TEST_P(NeuralMemory, GradientsAcrossCheckpoints_MatchReference) {
   const Case c = random_case(GetParam(), 1, 275, 1, GetParam().normalized ? 6 : 2);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);
@@ -180,8 +180,8 @@ TEST_P(NeuralMemory, GradientsAcrossCheckpoints_MatchReference) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-8, "gradient");
 }
 
-// Outputs and gradients must not depend on whether the last state is computed: for lengths within a chunk, at the end
-// of a chunk, and after several saved states.
+// Outputs and gradients must not depend on whether the last state is computed. Covers sequences that end within a
+// chunk, at the end of a chunk, and after several saved states.
 TEST_P(NeuralMemory, LastState_IsOptional) {
   for (const int64_t length : {3, 8, 11, 16, 275}) {
     const Case c = random_case(GetParam(), 1, length, 2, GetParam().normalized ? 6 : 3);
@@ -247,8 +247,8 @@ TEST_P(NeuralMemory, ClosedGates_StayFinite) {
   }
 }
 
-// One key is repeated, with the step size that models use. With an unbounded squared error, the memory would diverge
-// here.
+// The same key is repeated, with the step size that models use. With a plain squared error, whose gradient is
+// unbounded, the memory would diverge here.
 TEST_P(NeuralMemory, RepeatedKeys_StayFinite) {
   Case c = random_case(GetParam(), 1, 320, 2, 8);
   c.in.k = c.in.k.narrow(1, 0, 1).expand_as(c.in.k);

@@ -10,8 +10,8 @@ namespace {
 using testing::gradients_of;
 using testing::Tensors;
 
-// t contains q, k, v, prefix_q (batch, length, heads, dim), prefix_k and prefix_v (prefix, heads, dim). The queries are
-// the last `queries` tokens.
+// Computes attention with an explicit mask. t contains q, k, v and prefix_q, each (batch, length, heads, dim), and
+// prefix_k and prefix_v, each (prefix, heads, dim). q may have fewer tokens than k; its tokens are then the last ones.
 at::Tensor written_out(const Tensors& t, int64_t window, const at::Tensor& document) {
   const int64_t queries = t[0].size(1), length = t[1].size(1);
   const double scale = 1 / std::sqrt(static_cast<double>(t[0].size(3)));

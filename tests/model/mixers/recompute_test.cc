@@ -101,9 +101,9 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
   counted.memory = {.reserved = 70, .free = 30, .total = 100};
   EXPECT_EQ(functions_run(), 6) << "the budget is 0 before the first optimizer step";
   EXPECT_EQ(functions_run_in_step(), 6);
-  counted.memory.free = 10;  // 2 bytes above the margin
+  counted.memory.free = 10;  // 2 bytes more than the margin (8 % of the memory)
   EXPECT_EQ(functions_run(), 4);
-  // The activations that the step kept are now cached by the allocator; this memory can be reused.
+  // The allocator now caches the memory of the activations that the step kept. This memory can be used again.
   counted.memory = {.reserved = 72, .free = 8, .total = 100};
   EXPECT_EQ(functions_run_in_step(), 4);
   EXPECT_EQ(functions_run_in_step(), 4);

@@ -48,7 +48,7 @@ struct Case {
     if (decay == Decay::constant) in.log_decay = -at::exp(randn({heads}, seed + 4) - 2);
     if (decay == Decay::tokens) in.log_decay = -at::exp(randn({batch, length, heads}, seed + 4) - 1);
     if (!delta && decay != Decay::constant) in.skip = randn({heads}, seed + 5);
-    // Decays from almost none to complete forgetting in one token.
+    // The decays range from almost 1 to almost 0, that is, to forgetting the whole state in one token.
     if (decay == Decay::strong) in.log_decay = -at::exp(4 * randn({batch, length, heads}, seed + 4));
     return in;
   }
@@ -71,7 +71,7 @@ inline std::vector<Case> cases(int64_t length, int64_t batch = 2) {
   return out;
 }
 
-// The differentiable inputs, as leaf tensors that require a gradient.
+// Returns the differentiable inputs. They are made leaf tensors that require a gradient.
 inline std::vector<at::Tensor> leaves(Inputs& in) {
   std::vector<at::Tensor> out;
   for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta, &in.skip, &in.initial_state}) {
@@ -82,7 +82,7 @@ inline std::vector<at::Tensor> leaves(Inputs& in) {
 
 inline double distance(const at::Tensor& a, const at::Tensor& b) {
   if (a.numel() == 0 && b.numel() == 0) return 0;
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN if either input has one
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();  // NaN if a or b contains NaN
 }
 
 }  // namespace lazy::testing

@@ -57,9 +57,9 @@ inline void expect_gradients(const std::function<Tensors(const Tensors&)>& f, co
   }
 }
 
-// On the test device, the error of `fast` in fp32 (results and gradients, compared with float64) must be at most twice
-// the error of the definition in fp32. With rounded products, it must be at most twice the error of the definition
-// whose inputs are rounded to bf16. The errors are compared separately for each result and for each gradient.
+// Checks the precision of `fast` on the test device. Results and gradients are compared with float64. In fp32, the
+// error of `fast` must be at most twice the error of the definition in fp32. With `rounded`, it must be at most twice
+// the error of the definition whose inputs are rounded to bf16. Each result and each gradient is checked separately.
 inline void expect_precision(const std::function<Tensors(const Tensors&, bool rounded)>& fast,
                              const std::function<Tensors(const Tensors&)>& definition, const Tensors& inputs,
                              at::Device device) {

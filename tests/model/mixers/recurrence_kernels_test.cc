@@ -2,8 +2,8 @@
 // all gradients. They cover lengths around the chunk size of 64, many sizes of keys and values, groups of heads, packed
 // documents and initial states. The kernels run on a GPU or in the CPU emulator.
 //
-// The limit: the distance from float64 is at most twice the distance of the loop in fp32 whose inputs and results are
-// rounded to bf16, plus one rounding.
+// The limit of the error: the distance of the kernels from float64 may be at most twice the distance of a loop in fp32
+// whose inputs and results are rounded to bf16, plus one rounding.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -42,7 +42,8 @@ struct Results {
   std::vector<at::Tensor> tensors;
 };
 
-// The outputs, and the gradients of the outputs and the last state weighted by fixed random numbers.
+// Returns the outputs, the last state, and the gradients of a loss. The loss is the sum of all outputs and of the last
+// state, weighted by fixed random numbers.
 Results results(const Case& c, Inputs in, bool kernels) {
   const std::vector<at::Tensor> wanted = leaves(in);
   if (kernels) {
@@ -86,8 +87,8 @@ void expect_as_good_as_plain(const Case& c, const Inputs& exact,
   for (size_t n = 0; n < truth.tensors.size(); ++n) {
     const at::Tensor& exactly = truth.tensors[n];
     const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exactly).norm().item<double>(); };
-    // The second reference may be exact by chance for tensors with few elements. The decay of the first token has no
-    // gradient except for rounding errors.
+    // For tensors with few elements, the reference with rounded inputs may be exact by chance. The gradient of the
+    // first token's decay is zero except for rounding errors.
     const double rounding = (exactly.numel() < 8 ? 0x1p-6 : 0x1p-8) * exactly.norm().item<double>() +
                             2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
     const double limit = 2 * far(second.tensors[n].to(at::kBFloat16)) + rounding;
@@ -181,7 +182,8 @@ TEST_F(RecurrenceKernels, Results_AreBitwiseReproducible) {
   }
 }
 
-// The last sequences of a batch that requires several launches must equal the same sequences computed separately.
+// A large batch requires several launches. Its last sequences must equal the same sequences computed in a separate
+// call.
 TEST_F(RecurrenceKernels, LargeBatch_MatchesSeparateSequences) {
   const int64_t batch = ops::test::test_device().is_cuda() ? 70000 : 6, few = 3;
   for (const int64_t length : {1, 3}) {
@@ -240,7 +242,7 @@ TEST_F(RecurrenceKernels, NaN_Propagates) {
     Inputs in = c.inputs(67);
     for (at::Tensor Inputs::*t : {&Inputs::q, &Inputs::k, &Inputs::v}) in.*t = (in.*t).to(at::kBFloat16);
     in.q[0][66][0][5] = NAN;
-    const at::Tensor nan = c.chunks(in, 64).out.isnan().any(-1).any(-1).to(at::kCPU);  // (B, L)
+    const at::Tensor nan = c.chunks(in, 64).out.isnan().any(-1).any(-1).to(at::kCPU);  // shape (B, L)
     EXPECT_TRUE(nan.eq(at::arange(2).eq(0).unsqueeze(1) & at::arange(70).eq(66)).all().item<bool>()) << c.name;
   }
 }

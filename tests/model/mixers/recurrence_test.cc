@@ -16,7 +16,7 @@ using namespace lazy::testing;
 constexpr int64_t kChunk = 8;
 const std::vector<int64_t> kLengths = {1, 5, kChunk, kChunk + 1, 3 * kChunk + 7};
 
-// The tokens [begin, end) of the inputs.
+// Returns the inputs restricted to the tokens [begin, end).
 Inputs part(Inputs in, int64_t begin, int64_t end) {
   for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta}) {
     if (t->defined() && t->dim() > 1) *t = t->slice(1, begin, end);
@@ -24,7 +24,7 @@ Inputs part(Inputs in, int64_t begin, int64_t end) {
   return in;
 }
 
-// exp of the sum of the log decays from token s + 1 to token t, for one head.
+// Returns the product of the decays of tokens s + 1 to t for one head: exp of the sum of their logarithms.
 double fade(const at::Tensor& log_decay, int64_t b, int64_t s, int64_t t, int64_t h) {
   double sum = 0;
   for (int64_t i = s + 1; i <= t && log_decay.defined(); ++i) {
@@ -55,7 +55,8 @@ TEST(Recurrence, Decay_MatchesExplicitSum) {
   }
 }
 
-// Checks S_t = (I - beta k k^T) a S + beta k v^T with explicit matrix products.
+// Checks the state S_t = (I - beta k k^T) a S_{t-1} + beta k v^T with explicit matrix products, where a is the decay of
+// token t.
 TEST(Recurrence, DeltaRule_MatchesMatrixProducts) {
   for (const Case& c : cases(6)) {
     if (!c.delta) continue;
@@ -90,7 +91,7 @@ TEST(Recurrence, Chunks_MatchLoop) {
   }
 }
 
-// The sequence is long enough for several spans, which are computed sequentially.
+// The sequence is so long that it is divided into several spans, which are computed one after the other.
 TEST(Recurrence, SeveralSpans_MatchLoop) {
   for (Case c : cases(3000, 3)) {
     if (c.decay != Decay::tokens) continue;
@@ -139,7 +140,7 @@ TEST(Recurrence, PackedDocuments_AreIndependent) {
   }
 }
 
-// Documents that start at the start of a span and within a span.
+// A long sequence is divided into spans. Some documents start at the start of a span, others within a span.
 TEST(Recurrence, PackedDocumentsAcrossSpans_AreIndependent) {
   const std::vector<int64_t> starts = {0, 100, 8192, 16380, 20000};
   for (Case c : cases(20000, 1)) {
@@ -155,7 +156,7 @@ TEST(Recurrence, PackedDocumentsAcrossSpans_AreIndependent) {
   }
 }
 
-// Compares all gradients, of the output and of the last state, with autograd of the loop.
+// Compares the gradients of a loss, which contains the output and the last state, with autograd through the loop.
 TEST(Recurrence, Gradients_MatchLoop) {
   for (const bool packed : {false, true}) {
     for (const Case& c : cases(3 * kChunk + 7, packed ? 1 : 2)) {
@@ -181,7 +182,8 @@ TEST(Recurrence, Gradients_MatchLoop) {
   }
 }
 
-// Compares the gradients with central differences in a random direction, which are independent of the loop's autograd.
+// Compares the gradients with central differences in a random direction. These do not use autograd, so they also check
+// the loop's gradients.
 TEST(Recurrence, Gradients_MatchFiniteDifferences) {
   for (const Case& c : cases(kChunk + 3)) {
     Inputs in = c.inputs(37);
@@ -208,8 +210,8 @@ TEST(Recurrence, Gradients_MatchFiniteDifferences) {
   }
 }
 
-// The distance from float64 must be at most twice the distance of the loop in fp32 with rounded inputs and outputs,
-// plus one rounding.
+// The distance of our results from float64 must be at most twice the distance of the fp32 loop whose inputs and outputs
+// are rounded to the dtype, plus one rounding.
 TEST(Recurrence, LowPrecision_IsWithinTwiceReferenceError) {
   for (const auto& [type, epsilon] : {std::pair{at::kFloat, 0x1p-24}, std::pair{at::kBFloat16, 0x1p-9}}) {
     for (Case c : cases(3 * 64 + 7)) {
@@ -232,8 +234,8 @@ TEST(Recurrence, LowPrecision_IsWithinTwiceReferenceError) {
   }
 }
 
-// The decays of the three heads are near 1, near 0, and alternate between near 1 and 0. At this length, the exponential
-// of a separate sum of log decays would overflow.
+// The decays are near 1 in the first head and near 0 in the second head, and they alternate between near 1 and 0 in the
+// third head. The sequence is so long that the exponential of a sum of its log decays, or the inverse, would overflow.
 TEST(Recurrence, LongDecays_StayFinite) {
   constexpr int64_t kLength = 100000;
   for (const bool delta : {false, true}) {

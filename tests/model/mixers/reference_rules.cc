@@ -68,7 +68,7 @@ std::tuple<at::Tensor, MemoryState> reference_memory(const MemoryInputs& in, Mem
 
 namespace {
 
-// The inner model f(x), x (batch, heads, 1, dim).
+// Returns the output f(x) of TTT's inner model with weights w. x: (batch, heads, 1, dim).
 at::Tensor inner_model(const TttWeights& w, const at::Tensor& x, const TttInputs& in) {
   at::Tensor z = at::matmul(x, w.W[0]) + w.b[0];
   if (w.W.size() == 2) z = at::matmul(at::gelu(z, "tanh"), w.W[1]) + w.b[1];
@@ -87,7 +87,7 @@ TttWeights unflat_weights(const std::vector<at::Tensor>& all) {
   return {{all.begin(), middle}, {middle, all.end()}};
 }
 
-// The weights start - scale * sums.
+// Returns the weights after a gradient step: start - scale * sums, where `sums` are the accumulated gradients.
 TttWeights stepped(const TttState& state, const at::Tensor& scale) {
   std::vector<at::Tensor> out;
   const auto start = flat_weights(state.start), sums = flat_weights(state.sums);

@@ -83,7 +83,7 @@ TEST_P(TttRule, ChunkwiseForm_MatchesReference) {
   }
 }
 
-// The inner step with explicit sums and without autograd, for one linear head of dimension 2.
+// Computes the update of TTT's inner model with explicit sums and without autograd, for one linear head of dimension 2.
 TEST(TttRuleByHand, TwoDimensionalHead_MatchesHandComputation) {
   const Case c = random_case(false, 1, 3, 1, 2, 2);
   const auto number = [](const at::Tensor& x, std::initializer_list<int64_t> at) {
@@ -101,8 +101,8 @@ TEST(TttRuleByHand, TwoDimensionalHead_MatchesHandComputation) {
     const auto at = [&](const at::Tensor& x, int i) { return number(x, {0, t, 0, i}); };
     const double gamma[2] = {number(c.in.norm_weight, {0, 0}), number(c.in.norm_weight, {0, 1})};
     const double beta[2] = {number(c.in.norm_bias, {0, 0}), number(c.in.norm_bias, {0, 1})};
-    // The normalized output z of x under the given weights. In two dimensions it is +-h / sqrt(h^2 + eps), where h is
-    // half the difference of the outputs.
+    // Computes the normalized output for the input x under the given weights. With two dimensions, LayerNorm gives h /
+    // sqrt(h^2 + eps) and its negative, where h is half of the difference of the two outputs.
     const auto normalize = [&](const at::Tensor& x, double w[2][2], double bias[2], double* hat, double* root) {
       double z[2];
       for (int j = 0; j < 2; ++j) z[j] = at(x, 0) * w[0][j] + at(x, 1) * w[1][j] + bias[j];
@@ -114,7 +114,8 @@ TEST(TttRuleByHand, TwoDimensionalHead_MatchesHandComputation) {
     normalize(c.in.k, W, b, hat, &root);
     double e[2];
     for (int j = 0; j < 2; ++j) e[j] = gamma[j] * (gamma[j] * hat[j] + beta[j] - (at(c.in.v, j) - at(c.in.k, j)));
-    // d hat_0 / d half = eps / root^3. `half` changes by 1/2 with z_0 and by -1/2 with z_1.
+    // Derivative of the normalized output: d hat_0 / d half = eps / root^3. `half` is (z_0 - z_1) / 2, so its
+    // derivatives with respect to z_0 and z_1 are 1/2 and -1/2.
     const double g0 = (e[0] - e[1]) * kTttNormEps / (root * root * root) / 2, g[2] = {g0, -g0};
     const double rate = number(c.in.rate, {0, t, 0}), scale = number(c.in.position_scale, {t % 2});
     double now_W[2][2], now_b[2];
@@ -146,7 +147,7 @@ TEST_P(TttRule, GradientsThroughInnerSteps_MatchReference) {
   expect_close(gradients_of(chunks, flat(c)), gradients_of(loop, flat(c)), 1e-9, "gradient");
 }
 
-// Longer than the number of tokens between two saved states, with packed documents.
+// The sequence is longer than the number of tokens between two saved states, and it consists of packed documents.
 TEST_P(TttRule, GradientsAcrossCheckpoints_MatchReference) {
   const Case c = random_case(GetParam(), 1, 275, 1, 6);
   const at::Tensor cu_seqlens = at::tensor({0, 7, 275}, at::kInt);

@@ -38,8 +38,8 @@ class Backward {
   }
 
  private:
-  // Backpropagates through the outputs, for all chunks together. Computes the gradients with respect to q, to the
-  // weights at the start of each chunk, and to the steps of the chunk.
+  // Backpropagates through the outputs of all chunks together. Computes the gradients with respect to q, to the state
+  // at the start of each chunk, to the inputs u and the gradients g of every token, and to the read factors.
   void through_reading(const at::Tensor& d_out) {
     const Gelu act = gelu_of(spec_);
     at::Tensor d_y = d_out;
@@ -53,7 +53,9 @@ class Backward {
       add(d_.read_steps, overlap.mul_(d_steps));
       d_u_[n] = product(transposed(d_overlap), a);
       at::Tensor d_a = product(d_overlap, c_.u[n]);
-      // Gradient with respect to M, which is W or S. M enters the weights at each token with the factor `share`.
+      // M is the weights W or the momentum S at the start of the chunk. The weights at each token contain the term
+      // share * M, where `share` is read_keep or read_carry. The function returns the gradient with respect to M and
+      // adds the gradient with respect to `share` to d_share.
       const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
         if (a.size(-1) < d_y.size(-1)) {  // apply the per-token factors to the tensor with fewer columns
           const at::Tensor back = product(d_y, transposed(M));
@@ -79,7 +81,8 @@ class Backward {
     d_.q = d_y;
   }
 
-  // Computes the tensors that depend only on one chunk, in one operation for all chunks.
+  // Computes, in one operation for all chunks, the tensors that through_chunk() needs and that do not depend on the
+  // gradients from later chunks.
   void prepare() {
     const Gelu act = gelu_of(spec_);
     for (size_t n = 0; n <= last_; ++n) {
@@ -97,8 +100,8 @@ class Backward {
     if (spec_.norm) norm_.emplace(in_.norm_weight, c_.z[last_], in_.norm_bias - in_.target);
   }
 
-  // On entry W_, b_ and S_ contain the gradients with respect to the state after the chunk. On return they contain the
-  // gradients with respect to the state before the chunk.
+  // Backpropagates through one chunk. On entry, W_, b_ and S_ contain the gradients with respect to the state after the
+  // chunk; on return, they contain the gradients with respect to the state before the chunk.
   void through_chunk(int64_t chunk) {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     for (size_t n = 0; n <= last_ && chunk < updates_; ++n) through_update(chunk, n);
@@ -131,8 +134,9 @@ class Backward {
     }
   }
 
-  // True if the gradient of a layer's steps is computed from the layer's inputs, in one operation for all chunks at the
-  // end. This is the case for the first layer if its inputs have fewer columns than its outputs.
+  // True if finish() computes the gradient with respect to the step factors of layer n from the inputs of the layer, in
+  // one operation for all chunks. This is the case for the first layer if its inputs have fewer columns than its
+  // outputs.
   bool from_inputs(size_t n) const { return n == 0 && !spec_.bias && in_.W[0].size(-2) < in_.W[0].size(-1); }
 
   // Backpropagates through the weight update of one layer.
@@ -140,8 +144,9 @@ class Backward {
     const auto at_chunk = [&](const at::Tensor& x) { return x.select(0, chunk); };
     const at::Tensor u = at_chunk(c_.u[n]);
     at::Tensor d_g = at_chunk(d_g_[n]);
-    // Gradient with respect to M (W or S). The update of the chunk subtracts the steps, multiplied by the factors
-    // `share`, from M.
+    // M is the gradient with respect to the weights W or the momentum S after the chunk. The update of the chunk
+    // subtracts sum_s share_s u_s^T g_s from W or S, where `share` is steps or momentum_steps. The function adds the
+    // resulting gradients to d_g and d_u.
     const auto through = [&](const at::Tensor& M, const at::Tensor& b, const at::Tensor& share, const Tensors& stepped,
                              const Tensors& by) {
       if (from_inputs(n)) {
@@ -154,7 +159,7 @@ class Backward {
       else
         at::bmm_out(by_M, u, M);
       d_g.addcmul_(by_M, at_chunk(share), -1);
-      // For n = 0, through_first computes the gradient with respect to k.
+      // For n = 0, the input u is k, and through_first() computes its gradient.
       if (n > 0) at_chunk(d_u_[n]).baddbmm_(at_chunk(stepped[n]), transposed(M), 1, -1);
     };
     through(W_[n], spec_.bias ? b_[n] : at::Tensor(), in_.steps, stepped_, by_W_);
@@ -168,13 +173,14 @@ class Backward {
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
 
-  // Selects the chunks whose updated state is used.
+  // Returns the entries of x for the chunks whose updated state is used: all chunks, but not the last one if last_state
+  // is false.
   at::Tensor updating(const at::Tensor& x) const { return x.narrow(0, 0, updates_); }
 
   // Calls use(first, count, gradients) for ranges of chunks, where `gradients` are the gradients with respect to the
   // states after the chunks `first`, ..., `first + count - 1`. `all` contains the gradients with respect to the state
-  // before each chunk, which is equal to the state after the preceding chunk. at_the_end[n] contains the gradient with
-  // respect to the state after the last chunk.
+  // before each chunk, that is, the state after the preceding chunk. at_the_end[n] contains the gradient with respect
+  // to the state of layer n after the last chunk.
   template <typename Use>
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);
@@ -182,8 +188,9 @@ class Backward {
     if (spec_.last_state) use(C - 1, 1, at_the_end[n].unsqueeze(0));
   }
 
-  // Computes the first layer's gradient with respect to k and, if from_inputs(0) is true, with respect to the factors
-  // of its steps. part(x) selects the chunks to which the gradients `left` of final states belong.
+  // Computes, for the first layer, the gradient with respect to k and, if from_inputs(0) is true, the gradient with
+  // respect to the step factors. `left` contains the gradients with respect to the states after some of the chunks;
+  // part(x) selects these chunks from x.
   template <typename Part>
   void through_first(const Part& part, const at::Tensor& left, const at::Tensor& share, const at::Tensor& d_share,
                      const at::Tensor& stepped) {
@@ -196,7 +203,7 @@ class Backward {
     part(d_.k).addcmul_(back, part(share), -1);
   }
 
-  // Computes the remaining gradients, in one operation for all chunks.
+  // Computes the gradients that through_chunk() leaves out, in one operation for all chunks.
   void finish() {
     d_.k = d_u_[0];
     accumulate(d_.k, d_z_[0], transposed(c_.W[0]));
@@ -240,11 +247,12 @@ class Backward {
   const SavedActivations& c_;
   const FastWeightsResult& d_end_;
   const size_t last_;
-  const int64_t updates_;  // number of chunks whose updated state is used
+  const int64_t updates_;  // number of chunks after which the state is used: all, or all but the last one
   FastWeights d_;
   Tensors W_, b_, S_;
-  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // the entries of a chunk are complete after through_chunk
-  // The chunk's inputs u, multiplied by the gradients with respect to the weights and the momentum after the chunk.
+  Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // gradients; complete for a chunk after through_chunk(chunk)
+  // Products u M for every chunk, where u is the input of the layer and M is the gradient with respect to the weights
+  // (by_W_) or to the momentum (by_S_) after the chunk.
   Tensors by_W_, by_S_;
   Tensors d_z_, slope_, bend_, stepped_, momentum_stepped_;
   std::optional<InnerNormBackward> norm_;

@@ -121,7 +121,7 @@ struct FastWeightsNode : torch::autograd::Function<FastWeightsNode> {
                                                  fast_weights::unflatten_activations({own, saved.end()}, spec),
                                                  unpack_result(contiguous, spec));
     variable_list out = fast_weights::flatten(d);
-    out.resize(out.size() + 7);  // arguments that are not tensors have no gradients
+    out.resize(out.size() + 7);  // undefined gradients for the arguments that are not tensors
     return out;
   }
 };

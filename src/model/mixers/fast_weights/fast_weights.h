@@ -1,6 +1,6 @@
-// Fast weights: weights of a small model per head that take a gradient step at every token, computed in a chunkwise
-// parallel form. TTT (arXiv 2407.04620) and Titans (arXiv 2501.00663) use them. Only the state between chunks is
-// sequential; all other work is batched over chunks, sequences and heads.
+// Fast weights: each head has a small model whose weights take a gradient step at every token. The steps are computed
+// in a chunkwise parallel form. TTT (arXiv 2407.04620) and Titans (arXiv 2501.00663) use fast weights. Only the state
+// between chunks is sequential; all other work is batched over chunks, sequences and heads.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,26 +17,26 @@ namespace lazy {
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: no norm
-  // The weights at token t are read_keep_t W + read_carry_t S - sum_{s <= t} read_steps_ts G_s.
-  // (C, N, T, T) for C chunks, N sequences times heads and T tokens per chunk; lower triangular.
+  // Factors of the gradients G_s in the weights at token t, which are read_keep_t W + read_carry_t S - sum_{s <= t}
+  // read_steps_ts G_s. Shape (C, N, T, T): C chunks, N sequences times heads, T tokens per chunk; lower triangular.
   at::Tensor read_steps;
   at::Tensor read_keep, read_carry;  // (C, N, T, 1); if undefined, read_keep is 1 and S is not used
-  // The state at the start of the next chunk: W is replaced by keep W + carry S - sum_s steps_s G_s, and S by
-  // momentum_keep S - sum_s momentum_steps_s G_s.
+  // Factors of the update from the start of a chunk to the start of the next chunk: W is replaced by keep W + carry S -
+  // sum_s steps_s G_s, and S by momentum_keep S - sum_s momentum_steps_s G_s.
   at::Tensor steps, momentum_steps;       // (C, N, T, 1)
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
   std::vector<at::Tensor> W, b, S;        // per layer: (N, in, out), (N, 1, out), (N, in, out); b or S may be empty
-  bool tanh = false;                      // GELU with the tanh approximation; false: exact GELU
-  // Allows TF32 in fp32 products on a GPU. Set if the inputs have been converted from bf16.
+  bool tanh = false;                      // true: GELU with the tanh approximation; false: exact GELU
+  // True: fp32 matrix products on a GPU may use TF32. The callers set it if the inputs were converted from bf16.
   bool rounded = false;
   bool last_state = true;  // false: the state after the last chunk (W, b, S) is not computed
 };
 
 constexpr double kInnerNormEps = 1e-6;
 
-// The outputs M_t(q_t) of all tokens, (C, N, T, dim), and, if last_state is true, also W, b and S after the last chunk.
-// Differentiable once with respect to all inputs. S and all coefficients except the steps must be either all defined or
-// all undefined. b and S cannot be combined.
+// `out` contains the outputs M_t(q_t) of all tokens, (C, N, T, dim). If last_state is true, W, b and S are the state
+// after the last chunk. The results can be differentiated once with respect to all inputs. S, read_keep, read_carry,
+// momentum_steps, keep, carry and momentum_keep must be all defined or all undefined. b and S cannot be combined.
 struct FastWeightsResult {
   at::Tensor out;
   std::vector<at::Tensor> W, b, S;

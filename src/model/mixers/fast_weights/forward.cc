@@ -24,8 +24,8 @@ struct Steps {
   FastWeightsResult& after;
 
   size_t last() const { return spec.layers - 1; }
-  // Returns the tensor for the state of layer n after a chunk. This is the entry of the next chunk in `all`, or a new
-  // tensor in `after_all` after the last chunk.
+  // Returns the tensor to which the state of layer n after `chunk` is written: the entry of the next chunk in `all`,
+  // or, after the last chunk, a new tensor in `after_all`.
   static at::Tensor next(const at::Tensor& all, std::vector<at::Tensor>& after_all, size_t n, int64_t chunk) {
     if (chunk + 1 < all.size(0)) return all.select(0, chunk + 1);
     return after_all[n] = at::empty(all.sizes().slice(1), all.options());
@@ -70,8 +70,8 @@ struct Steps {
         at::sub_out(b_next, at_chunk(c.b[n]), stepped.sum(-2, /*keepdim=*/true));
         continue;
       }
-      // Computes to -= u^T (rows g). `rows` is a factor per token, which is applied to the tensor with fewer columns, u
-      // or g.
+      // Computes to -= u^T (rows * g), where `rows` has one factor per token. The factor is applied to u or to g,
+      // whichever has fewer columns.
       const auto step = [&](at::Tensor& to, const at::Tensor& rows) {
         const bool at_input = u.size(-1) < g.size(-1);
         to.baddbmm_(transposed(at_input ? rows * u : u), at_input ? g : rows * g, 1, -1);
@@ -100,7 +100,7 @@ struct Steps {
       }
       if (spec.bias) y.add_(c.b[n]);
       at::Tensor overlap = product(a, transposed(c.u[n]));
-      if (spec.bias) overlap.add_(1);  // the bias is the weight of a constant input 1
+      if (spec.bias) overlap.add_(1);  // the bias acts as a weight whose input is always 1
       accumulate(y, overlap.mul_(in.read_steps), c.g[n], -1);
       if (n == last()) break;
       c.x[n] = y;
@@ -133,7 +133,7 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   const auto* const kernels = kernels_for(in, spec);
-  // The kernels read W and S of the first chunk from the inputs, so W and S are not copied.
+  // The kernels read the initial W and S from the inputs. With in_place, the first chunk is therefore not copied.
   const auto chunks_from = [&](const at::Tensor& start, bool in_place) {
     const at::Tensor all = at::empty({C, start.size(0), start.size(1), start.size(2)}, start.options());
     if (!in_place) all.select(0, 0).copy_(start);

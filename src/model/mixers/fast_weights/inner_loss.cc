@@ -47,8 +47,8 @@ at::Tensor Gelu::second(const at::Tensor& z) const {
 
 namespace {
 
-// The gradient of LayerNorm with respect to its input z: rstd (x - mean(x) - n mean(x n)) with n = (z - mean) rstd,
-// where x is the gradient with respect to n.
+// Returns the gradient of LayerNorm with respect to its input z, where x is the gradient with respect to the normalized
+// rows n = (z - mean) rstd: rstd (x - mean(x) - n mean(x n)).
 at::Tensor through(const at::Tensor& x, const at::Tensor& z, const at::Tensor& mean, const at::Tensor& rstd) {
   return std::get<0>(at::native_layer_norm_backward(x, z, {z.size(-1)}, mean, rstd, {}, {}, {true, false, false}));
 }
@@ -79,11 +79,10 @@ at::Tensor InnerNormBackward::by_z(int64_t chunk, const at::Tensor& d, const at:
   const at::Tensor z = at_chunk(z_), mean = at_chunk(mean_), rstd = at_chunk(rstd_), n = at_chunk(n_);
   const at::Tensor d_h = through(d, z, mean, rstd);
   at_chunk(d_h_).copy_(d_h);
-  // The gradient with respect to n, which affects G through h and through the projection onto n.
+  // The gradient with respect to n. G depends on n through h and through the projection n mean(h n).
   at::Tensor d_n = d_h * square_;
   d_n.addcmul_(d, at_chunk(projection_), -1).addcmul_(at_chunk(h_), row_mean(d * n).mul_(rstd), -1);
-  // The gradient with respect to rstd, which is a factor of G. The derivative of rstd is d rstd / d z = -rstd^2 n /
-  // dim.
+  // Adds the gradient through rstd, which is a factor of G, with the derivative d rstd / d z = -rstd^2 n / dim.
   return through(d_n, z, mean, rstd).addcmul_(n, row_mean(d * G).mul_(rstd), -1);
 }
 

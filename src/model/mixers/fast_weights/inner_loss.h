@@ -8,23 +8,26 @@ struct Gelu {
   bool tanh;  // true: tanh approximation of GELU; false: exact GELU
 
   at::Tensor operator()(const at::Tensor& z) const;
-  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * act'(z), where act is GELU
-  at::Tensor second(const at::Tensor& z) const;                                // act''(z)
+  at::Tensor backward(const at::Tensor& gradient, const at::Tensor& z) const;  // gradient * GELU'(z)
+  at::Tensor second(const at::Tensor& z) const;                                // second derivative of GELU at z
   // Same results as operator() and backward(), written to `out`.
   void write(at::Tensor out, const at::Tensor& z) const;
   void write_backward(at::Tensor out, const at::Tensor& gradient, const at::Tensor& z) const;
 };
 
-// The gradient G of 1/2 |LayerNorm(z) - target|^2 for rows z (..., dim). With n = (z - mean) rstd, miss = weight n +
-// bias - target and h = miss weight, the gradient is G = rstd (h - mean(h) - n mean(h n)).
+// The gradient G of the loss 1/2 |LayerNorm(z) - target|^2 with respect to the rows z (..., dim). With the normalized
+// rows n = (z - mean) rstd, the error miss = weight n + bias - target, and h = miss weight, the gradient is G = rstd (h
+// - mean(h) - n mean(h n)).
 struct InnerNorm {
   at::Tensor weight;
   at::Tensor scaled(const at::Tensor& z) const;                              // returns weight * n
   at::Tensor gradient(const at::Tensor& z, const at::Tensor& offset) const;  // offset: bias - target
 };
 
-// Backward pass of InnerNorm: the gradients of sum(d * G), computed one chunk at a time. All tensors have the shape
-// (chunks, N, T, ...).
+// Backward pass of InnerNorm::gradient. Given d, the gradient of the outer loss with respect to G, it computes the
+// gradients of sum(d * G) with respect to z, target, weight and bias. by_z() processes one chunk and returns the
+// gradient with respect to z. All tensors have the shape (chunks, N, T, ...), with N sequences times heads and T tokens
+// per chunk.
 class InnerNormBackward {
  public:
   InnerNormBackward(const at::Tensor& weight, const at::Tensor& z, const at::Tensor& offset);

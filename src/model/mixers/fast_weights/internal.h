@@ -9,7 +9,8 @@
 
 namespace lazy::fast_weights {
 
-// Tells which optional tensors are defined. The flat list of the autograd node contains only defined tensors.
+// Says which optional tensors of FastWeights are defined. The autograd node stores its tensors in a flat list, which
+// contains only the defined ones.
 struct TensorSpec {
   size_t layers;
   bool norm, bias, momentum, tanh, rounded, last_state;
@@ -24,7 +25,7 @@ FastWeights unflatten(const std::vector<at::Tensor>& list, const TensorSpec& spe
 
 inline at::Tensor transposed(const at::Tensor& x) { return x.transpose(-1, -2); }
 
-// Flattens all leading dimensions into one; x must be contiguous or the transpose of a contiguous tensor.
+// Flattens all dimensions except the last two into one. x must be contiguous or the transpose of a contiguous tensor.
 inline at::Tensor batch(const at::Tensor& x) { return x.dim() == 3 ? x : x.flatten(0, -3); }
 
 inline at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
@@ -63,13 +64,19 @@ class RoundedProducts {
   bool set_;
 };
 
-// Activations of all chunks, (C, N, ...), one entry per layer.
+// Activations of all chunks, with one entry per layer. Shapes (C, N, ...): C chunks, N sequences times heads.
 struct SavedActivations {
-  std::vector<at::Tensor> W, b, S;  // the state at the start of each chunk
-  std::vector<at::Tensor> u, g;     // input of each layer for k, and loss gradient with respect to the layer's output
-  std::vector<at::Tensor> z;     // output of each layer for k; for the last layer without a norm: the prediction error
-  std::vector<at::Tensor> t, x;  // loss gradient at the activation, and layer output for q; not for the last layer
-  at::Tensor overlap, kept;      // only for the fused kernels, see ops/fast_weights_problem.h; otherwise undefined
+  // The state at the start of each chunk.
+  std::vector<at::Tensor> W, b, S;
+  // For k: u is the input of the layer, and g is the loss gradient with respect to the output of the layer.
+  std::vector<at::Tensor> u, g;
+  // The output of the layer for k. In the last layer without a norm, z is the prediction error instead.
+  std::vector<at::Tensor> z;
+  // t is the loss gradient with respect to the layer's output after GELU, for k. x is the output of the layer for q.
+  // The last layer has no t and x.
+  std::vector<at::Tensor> t, x;
+  // Only for the fused kernels (see ops/fast_weights_problem.h), otherwise undefined.
+  at::Tensor overlap, kept;
 };
 
 // Converts `activations` to a flat list of tensors and back.

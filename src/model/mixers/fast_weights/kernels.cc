@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kDim = 64;
 
-// A kernel's arguments, and the tensors that own the memory of its pointers.
+// The arguments of a kernel, and the tensors that own the memory to which its pointers refer.
 class FastWeightsCall {
  public:
   FastWeightsCall(const FastWeights& in, const TensorSpec& spec, const SavedActivations& c) {

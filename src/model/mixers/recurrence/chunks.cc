@@ -11,8 +11,9 @@
 namespace lazy::recurrence {
 namespace {
 
-// Number of tokens that are processed in one operation. On a GPU, it is large enough to use all multiprocessors and
-// small enough for the matrices to fit in memory. On a CPU, it is small enough for the data to fit in the caches.
+// Returns the number of tokens that are processed in one operation. On a GPU, the number is large enough to use all
+// multiprocessors and small enough for the matrices to fit in memory. On a CPU, it is small enough for the data to fit
+// in the caches.
 int64_t tokens_at_once(const at::Tensor& x) { return x.is_cpu() ? 256 : 8192; }
 
 // Splits (B, N C, H, D) into chunks: (N, B, H, C, D).
@@ -23,13 +24,14 @@ at::Tensor split(const at::Tensor& x, int64_t C, at::ScalarType type) {
 
 // The document index of each token, and of the token that precedes the first token.
 struct Documents {
-  at::Tensor tokens;  // (N C); undefined: all tokens belong to one document
-  at::Tensor before;  // (1)
+  at::Tensor tokens;  // (N C) for N chunks of C tokens; undefined: all tokens are in one document
+  at::Tensor before;  // (1): document of the preceding token
 };
 
 ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents, int64_t N, int64_t H, int64_t C,
                          const at::TensorOptions& options) {
-  // The sums are computed in fp64, because fp32 is too inexact for differences between sums over a chunk's log decays.
+  // The sums are computed in fp64, because the factors are exponentials of differences of these sums, and fp32 would
+  // lose too many digits in the differences.
   at::Tensor a_NBHC = at::zeros({1, 1, 1, C}, options.dtype(at::kDouble));
   if (log_decay.defined() && log_decay.dim() == 1) {
     a_NBHC = log_decay.to(at::kDouble).view({1, 1, -1, 1}).expand({1, 1, -1, C});
@@ -37,7 +39,7 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
     a_NBHC = split(log_decay.unsqueeze(3), C, at::kDouble).squeeze(4);
   }
   const auto type = c10::typeMetaToScalarType(options.dtype());
-  // e^-1000 is zero in every dtype. More negative sums would only lose precision.
+  // The exponential of -1000 is zero in every dtype, so more negative log decays would only cost precision in the sums.
   const at::Tensor sum = a_NBHC.clamp_min(-1000).cumsum(3), last = sum.narrow(3, C - 1, 1);
   at::Tensor visible = at::ones({C, C}, options.dtype(at::kBool)).tril().view({1, 1, 1, C, C});
   at::Tensor reads = sum.to(type).exp(), writes = (last - sum).to(type).exp(), keeps = last.to(type).exp();
@@ -60,7 +62,8 @@ struct SavedInput {
   enum { q, k, v, state, log_decay, beta };
 };
 
-// `in` contains the tensors in the order of Slot. The tokens must be whole chunks.
+// Computes whole chunks. `in` contains the tensors in the order of SavedInput; their tokens must form whole chunks of C
+// tokens.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
   const at::Tensor& v = in[SavedInput::v];
@@ -78,8 +81,8 @@ std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Do
   return {out.out.permute({1, 0, 3, 2, 4}).reshape({B, L, H, V}).to(v.scalar_type()), out.state};
 }
 
-// The lengths of the spans that are computed in succession: spans of many whole chunks, followed by the incomplete last
-// chunk.
+// Returns the lengths of the spans that are computed one after another: spans of many whole chunks, then the incomplete
+// last chunk.
 std::vector<int64_t> pieces(int64_t tokens, int64_t batch, int64_t length, int64_t chunk) {
   const int64_t most = std::max<int64_t>(1, tokens / std::max<int64_t>(1, batch * chunk)) * chunk;
   std::vector<int64_t> out;
@@ -100,8 +103,8 @@ Outputs by_chunks(const char* operation, const Inputs& in, int64_t chunk, const 
   if (L == 0) return {at::empty_like(in.v), in.cu_seqlens.defined() ? at::Tensor() : state};
   if (in.cu_seqlens.defined()) documents = documents_of(in.cu_seqlens, L, in.v.device());
   const std::vector<int64_t> lengths = pieces(tokens_at_once(in.v), B, L, chunk);
-  // Each tensor is split only once. The backward pass of the split then concatenates the gradients of all spans in one
-  // operation.
+  // Each tensor is split into all spans in one operation, so that the backward pass concatenates the gradients of the
+  // spans in one operation too.
   std::vector<std::vector<at::Tensor>> tokens;
   for (const at::Tensor& t : {in.q, in.k, in.v, at::Tensor(), in.log_decay, in.beta}) {
     const bool whole = !t.defined() || t.dim() == 1;

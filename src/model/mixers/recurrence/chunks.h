@@ -8,20 +8,22 @@
 
 namespace lazy::recurrence {
 
-// Decay factors in the dtype of the state: exponentials of sums of log decays, which are at most 0. Factors between
-// tokens of different documents are zero. Dimensions N and B are 1 if the factors do not depend on them.
+// Decay factors in the dtype of the state: exponentials of sums of log decays (at most 0). Factors between tokens of
+// different documents are zero. Dimensions: N chunks, B batch, H heads, C tokens per chunk. N and B are 1 if the
+// factors do not depend on them.
 struct ChunkDecays {
   at::Tensor pairs;   // (N, B, H, C, C): decay from the column's token to the row's token; 0 above the diagonal
   at::Tensor reads;   // (N, B, H, C, 1): decay of the state before the chunk, at each token
   at::Tensor writes;  // (N, B, H, C, 1): decay of each token's write at the end of the chunk
-  at::Tensor keeps;   // (N, B, H, 1, 1): decay of the state across the chunk; N is never broadcast
+  at::Tensor keeps;   // (N, B, H, 1, 1): decay of the state across the chunk; N is the number of chunks
 };
 
-// Whole chunks of a sequence, in the dtype of the state.
+// Whole chunks of a sequence, in the dtype of the state. Dimensions as in ChunkDecays, and G groups of heads, K
+// key_dim, V value_dim.
 struct Chunks {
-  at::Tensor q, k;   // (N, B, G, C, K); q is already scaled
+  at::Tensor q, k;   // (N, B, G, C, K); q is already multiplied by Inputs::scale
   at::Tensor v;      // (N, B, H, C, V)
-  at::Tensor beta;   // (N, B, H, C, 1) or undefined
+  at::Tensor beta;   // (N, B, H, C, 1): write strength of each token; undefined: 1
   at::Tensor state;  // (B, H, K, V): state before the first chunk
   ChunkDecays decays;
 };

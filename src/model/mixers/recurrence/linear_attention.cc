@@ -13,12 +13,12 @@ namespace {
 
 constexpr const char* kDecay = "decaying recurrence";
 
-// R = H / G heads share their queries and keys. The values of these heads are concatenated to (.., G, C, R V), so that
-// one matrix product computes the outputs of all R heads.
+// The H heads form G groups. The R = H / G heads of a group share their queries and keys. Their values are concatenated
+// to (.., G, C, R V), with C tokens per chunk, so that one matrix product computes the outputs of all R heads.
 ChunkOutputs decay_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4);
   const int64_t G = c.k.size(2), K = c.k.size(4), R = H / G;
-  const auto by_group = [&](const at::Tensor& decay) {  // (.., H, x, y) -> (.., G, R, x, y)
+  const auto by_group = [&](const at::Tensor& decay) {  // reshapes (.., H, x, y) to (.., G, R, x, y)
     return decay.view({decay.size(0), decay.size(1), G, R, decay.size(3), decay.size(4)});
   };
   const at::Tensor scores = at::matmul(c.q, c.k.transpose(3, 4)).unsqueeze(3) * by_group(c.decays.pairs);
@@ -83,9 +83,9 @@ void check_delta_rule(const Inputs& in) {
   }
 }
 
-// Each token adds k u^T to the state, where u = beta (v - the value that the state returns for k). The u of a token
-// depends on the u of the earlier tokens in the chunk through a unit lower triangular system; T is the inverse of this
-// system.
+// Each token adds k u^T to the state, where u = beta (v - S^T k) and S^T k is the value that the state S returns for k.
+// The u of a token depends on the u of the earlier tokens in the chunk. This is a unit lower triangular system of
+// linear equations; T is the inverse of its matrix.
 ChunkOutputs delta_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4), K = c.k.size(4);
   const at::Tensor k_beta = c.k * c.beta, k_t = c.k.transpose(3, 4);
@@ -93,7 +93,7 @@ ChunkOutputs delta_form(const Chunks& c) {
   const at::Tensor identity = at::eye(C, c.k.options()).expand({N, B, H, C, C});
   const at::Tensor T =
       at::linalg_solve_triangular(system, identity, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-  // The u that results from an initial state of zero.
+  // The value of u if the state before the chunk is zero.
   const auto u_alone = at::matmul(T, c.v * c.beta).view({N, B * H, C, V}).unbind();
   const auto held = at::matmul(T, k_beta * c.decays.reads).view({N, B * H, C, K}).unbind();
   const auto k_faded = (c.k * c.decays.writes).view({N, B * H, C, K}).transpose(2, 3).unbind();

@@ -1,7 +1,7 @@
-// Common inputs and outputs of the linear recurrences. The state is a matrix: each token's key and value are written to
-// it, a decay shrinks it, and queries read it. Each recurrence has two implementations: a loop over tokens, which is
-// its definition, and a chunkwise form for training. Dimensions: B batch, L length, H heads, G groups of heads, K
-// key_dim, V value_dim, N chunks, C tokens per chunk.
+// Common inputs and outputs of the linear recurrences. The state of a recurrence is a matrix per head. Each token's key
+// and value are written to it, a decay shrinks it, and queries read it. Each recurrence has two implementations: a loop
+// over tokens, which is its definition, and a chunkwise form for training. Dimensions: B batch, L length, H heads, G
+// groups of heads, K key_dim, V value_dim, N chunks, C tokens per chunk.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -17,12 +17,12 @@ struct Inputs {
   // fp32 (float64 for float64 inputs), at most 0. Shape (B, L, H), or (H) if constant over time. Undefined: no decay.
   at::Tensor log_decay;
   at::Tensor beta;           // (B, L, H): write strength of each token; undefined: 1. Required by the delta rule
-  at::Tensor skip;           // (H): skip v is added to the output of the decaying recurrence; undefined: 0
+  at::Tensor skip;           // (H): skip * v is added to the output of the decaying recurrence; undefined: 0
   at::Tensor initial_state;  // (B, H, K, V) in the dtype of the state; undefined: zeros
   // (documents + 1) int32 or int64, on the host or on the device of v: offsets of packed documents. B must be 1, and
   // the state is reset at the start of each document. Undefined: sequences are not packed.
   at::Tensor cu_seqlens;
-  double scale = 1;  // factor of the queries
+  double scale = 1;  // factor by which the queries are multiplied
 };
 
 struct Outputs {
@@ -37,7 +37,7 @@ void check(const char* operation, const Inputs& in);
 // Returns the index of each token's document, counted from 1: (length) in the dtype of cu_seqlens, on `device`.
 at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device device);
 
-// Returns the dtype of the state and of the arithmetic if the values are v.
+// Returns the dtype of the state and of the arithmetic for values v: float64 for float64 values, otherwise fp32.
 at::ScalarType state_type(const at::Tensor& v);
 
 // One token of every head, in the dtype of the state. log_decay and beta (B, H) are undefined if the recurrence does

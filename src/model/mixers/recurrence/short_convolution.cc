@@ -53,7 +53,8 @@ bool one_kernel(const ConvolutionInputs& in) {
   return in.x.is_cuda() && in.x.scalar_type() != at::kDouble && in.weight.size(2) <= ops::kMaxTaps;
 }
 
-// If the state requires a gradient, it is concatenated with x and convolved as part of the input.
+// Computes the convolution with ops::short_convolution, which has no gradient for its argument `past`. If the state
+// requires a gradient, it is therefore concatenated with x and convolved as part of the input.
 Convolution convolved_at_once(const ConvolutionInputs& in) {
   const int64_t past = in.weight.size(2) - 1, length = in.x.size(1);
   const bool joined = in.state.defined() && in.state.requires_grad() && at::GradMode::is_enabled();

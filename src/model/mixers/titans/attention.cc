@@ -58,8 +58,8 @@ const auto& backward_op() {
 OptionalTensor optional(const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : OptionalTensor(); }
 at::Tensor tensor(const OptionalTensor& t) { return t.value_or(at::Tensor()); }
 
-// Matrix products of token rows with block-diagonal matrices, one block per head. Sums are accumulated in the dtype
-// `sums`. On a GPU the operands are 16-bit if q is, as in the attention kernels.
+// Matrix products of token rows with block-diagonal matrices, which have one block per head. The products accumulate in
+// the dtype `sums`. On a GPU, the operands have 16 bits if q has 16 bits, as in the attention kernels.
 struct HeadProducts {
   at::ScalarType factors, sums;
 
@@ -76,7 +76,7 @@ struct HeadProducts {
     const at::Tensor own = at::eye(H, of_heads.options().dtype(factors)).view({H, 1, H, 1});
     return (of_heads.to(factors).unsqueeze(2) * own).flatten(2, 3).flatten(0, 1);
   }
-  static at::Tensor blocks(const at::Tensor& joined, int64_t heads) {  // (rows, columns, heads)
+  static at::Tensor blocks(const at::Tensor& joined, int64_t heads) {  // returns (rows, columns, heads)
     return joined.view({heads, joined.size(0) / heads, heads, joined.size(1) / heads}).diagonal(0, 0, 2);
   }
 };
@@ -127,7 +127,7 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     if (result.empty()) result = of_window_alone(saved, d_out, d_scores, window, deterministic);
     for (const at::Tensor& t : {d_prefix_q, d_keys.to(prefix_k.scalar_type()), d_values.to(prefix_v.scalar_type())})
       result.push_back(t);
-    result.resize(10);  // no gradients for the numeric arguments
+    result.resize(10);  // undefined gradients for the arguments after prefix_v
     return result;
   }
 
@@ -147,10 +147,11 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     return kernel(arguments, d_out, saved[8], saved[9], g) ? variable_list{g.q, g.k, g.v} : variable_list{};
   }
 
-  // Returns the gradients of q, k and v from the backward pass of ordinary attention. This pass computes the gradients
-  // of a softmax over the window only, which lack the contribution of d_lse, the gradient of the window's log-sum-exp.
-  // With the softmax weights p of the window, d lse_i / d q_i = scale sum_j p_ij k_j, which is attention with the keys
-  // as values. d lse_i / d k_j = scale p_ij q_i is summed over i like the gradient of a value.
+  // Returns the gradients of q, k and v that come from the keys of the window, computed with the backward pass of
+  // ordinary attention. That pass differentiates a softmax over the window only, so the contribution of d_lse, the
+  // gradient of the window's log-sum-exp, is added. With the softmax weights p of the window, d lse_i / d q_i = scale
+  // sum_j p_ij k_j; this is attention with the keys as values. Also, d lse_i / d k_j = scale p_ij q_i, which is summed
+  // over i like the gradient of a value.
   static variable_list of_window_alone(const variable_list& saved, const at::Tensor& d_out, const at::Tensor& d_scores,
                                        int64_t window, bool deterministic) {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2];
@@ -168,7 +169,8 @@ struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
     };
     auto [d_q, d_k, d_v, none_1, none_2, none_3, none_4] =
         back(product_like_q(d_out, (by_token(own_lse) - by_token(saved[9])).exp()), v, own, false);
-    // The gradients of all scores of a row add up to zero.
+    // The gradients of a query's scores over all keys add up to zero. The sum over the window's keys is therefore minus
+    // the sum over the prefix's keys, whose gradients are in d_scores.
     const at::Tensor d_lse = -d_scores.sum(-1, /*keepdim=*/true);
     const at::Tensor mean_key = std::get<0>(ops::attention(q, k, k, {}, {}, how));
     at::addcmul_out(d_q, d_q, mean_key, d_lse);

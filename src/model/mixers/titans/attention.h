@@ -19,9 +19,9 @@ at::Tensor persistent_tokens(const ParameterTable& table, const ModelConfig& con
 struct WithPersistent {
   at::Tensor x;          // [persistent | x] for every document; only x when continuing from a cache
   at::Tensor positions;  // (tokens) int64: positions, including the persistent tokens
-  // Layout of the packed documents with persistent tokens, valid during the pass; null: not packed.
+  // Layout of the packed documents including the persistent tokens, valid during the forward pass; null if not packed.
   const PackedSequences* packed = nullptr;
-  at::Tensor rows;    // packed documents: indices of the tokens of x in the extended sequence
+  at::Tensor rows;    // packed documents: index of each original token in x
   int64_t added = 0;  // not packed: number of persistent tokens before x
 
   at::Tensor text(const at::Tensor& y) const;  // removes the persistent tokens from y (batch, tokens, ...)
@@ -43,7 +43,7 @@ class SlidingAttention {
   SlidingAttention(const ModelConfig& config, int64_t layer, at::Device device);
 
   struct Tokens {
-    at::Tensor positions, cu_seqlens;  // as in WithPersistent, for the tokens of x
+    at::Tensor positions, cu_seqlens;  // (tokens) int64; (documents + 1), undefined if not packed
   };
   // Maps x (batch, length, hidden_size) to the concatenated heads, with the same shape. `past` is null or contains the
   // keys and values of the window; an empty list is filled. prefix (tokens, hidden_size) contains tokens without RoPE
@@ -51,7 +51,7 @@ class SlidingAttention {
   at::Tensor forward(const NormOutput& x, const Tokens& tokens, const at::Tensor& prefix, std::vector<at::Tensor>* past,
                      bool deterministic) const;
 
-  Linear qkv;  // parts: q_proj, k_proj, v_proj
+  Linear qkv;  // the projections q_proj, k_proj and v_proj
 
  private:
   ModelConfig config_;

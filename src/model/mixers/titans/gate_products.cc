@@ -13,9 +13,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns a matrix (..., T, T) with gate_{s+1} * ... * gate_t for s <= t and 0 for s > t. The input (..., T) contains
-// the logarithms of the gates. Each sum of logarithms is computed separately, because differences of large cumulative
-// sums would cancel.
+// Returns a matrix (..., T, T) with the elements gate_{s+1} * ... * gate_t for s <= t and 0 for s > t. The input (...,
+// T) contains the logarithms of the gates. The sum of logarithms is computed separately for each element, because the
+// difference of two large cumulative sums would lose precision to cancellation.
 at::Tensor products_between(const at::Tensor& log_gate) {
   auto sizes = log_gate.sizes().vec();
   sizes.push_back(sizes.back());
@@ -31,8 +31,8 @@ const ops::FastWeightsKernels* factor_kernels_for(const at::Tensor& step, bool r
 
 GateProducts from_list(const variable_list& t) { return {t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7]}; }
 
-// The kernel's arguments: the gates, and either the products of the gates or the gradients with respect to these
-// products.
+// Returns the arguments of the kernel: the gates, and the products of the gates (forward pass) or the gradients with
+// respect to these products (backward pass).
 ops::MemoryFactors factor_arguments(const variable_list& gates, const variable_list& products) {
   const auto in = [&](size_t n) { return gates[n].const_data_ptr<float>(); };
   const auto out = [&](size_t n) { return products[n].mutable_data_ptr<float>(); };

@@ -39,14 +39,14 @@ struct MacSegment {
   at::Tensor by_head(const at::Tensor& x) const { return x.view({x.size(0), x.size(1), heads, head_dim}); }
 };
 
-// Indices of the tensors shared by all spans, and of the entries of the state. The entries of the memory begin at
-// kMemory.
+// MacShared contains the indices of the tensors that all spans share, and MacState the indices of the state tensors.
+// The state of the neural memory (memory_state) begins at index kMemory.
 enum MacShared {
   kKeyValueWeight,
-  kPrefixKeys,  // keys of the persistent tokens, the same for every text
+  kPrefixKeys,  // keys of the persistent tokens, which are the same in all sequences
   kPrefixValues,
-  kPlaces,        // positions of a segment's tokens, counted after the prefix
-  kMemoryWeight,  // projection of q, k, v and the gates
+  kPlaces,        // RoPE positions of a segment's tokens, which follow the persistent tokens
+  kMemoryWeight,  // weights of the projections to q, k, v and the gates
   kGateBias,
   kRecalledNorm,
   kConvolution,
@@ -58,10 +58,10 @@ at::Tensor model_norm(const TensorList& shared) {
   return shared.size() > kModelNorm ? shared[kModelNorm] : at::Tensor();
 }
 
-// Concatenates `before` (B, P, heads, dim) and then a_1 b_1 a_2 b_2 ... of a and b (B, T, heads, dim). The result is
-// (B, P + 2 T, heads, dim). With this order, a causal mask lets a token attend to the tensors that were retrieved for
-// it and for earlier tokens, but not to tensors that were retrieved for later tokens. An undefined `a` is replaced by
-// zeros.
+// Concatenates `before` (B, P, heads, dim) and the sequence a_1 b_1 a_2 b_2 ..., where a contains the retrieved tensors
+// and b the tensors of the tokens themselves, each (B, T, heads, dim). The result is (B, P + 2 T, heads, dim). With
+// this order, a causal mask lets a token attend to the tensors that were retrieved for it and for earlier tokens, but
+// not to tensors that were retrieved for later tokens. An undefined `a` is replaced by zeros.
 struct Interleaved : torch::autograd::Function<Interleaved> {
   // Splits `all` into its components: before, a, b.
   static TensorList parts(const at::Tensor& all, int64_t before) {
@@ -83,7 +83,8 @@ struct Interleaved : torch::autograd::Function<Interleaved> {
   }
 };
 
-// Attention over the tokens of the segment so far. Returns y (B, T, d) and appends to the cached keys and values.
+// Computes the attention of the span's tokens over the persistent tokens and over the tokens of the segment so far.
+// Returns y (B, T, d) and appends to the cached keys and values.
 at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const TensorList& tokens,
                       const TensorList& shared, TensorList& state) {
   const at::Tensor q_x = tokens[1].transpose(1, 2), k_x = tokens[2].transpose(1, 2), v_x = tokens[3].transpose(1, 2);
@@ -96,8 +97,8 @@ at::Tensor mac_attend(const MacSegment& segment, const ChunkSpan& piece, const T
   const TensorList of_retrieved = at::linear(h, shared[kKeyValueWeight]).chunk(2, -1);
   const at::Tensor k_h = segment.rotate(segment.by_head(of_retrieved[0]), places),
                    v_h = segment.by_head(of_retrieved[1]);
-  // The keys (or values) are the prefix, then the earlier tokens of the segment, then the new tokens. The tokens of the
-  // segment are cached unless the new tokens end the segment.
+  // Concatenates the keys (or values) of the persistent tokens, of the earlier tokens of the segment and of the new
+  // tokens. Keys and values of the segment are cached unless the new tokens end the segment.
   const auto joined = [&](MacShared prefix, MacState past, const at::Tensor& of_h, const at::Tensor& of_x) {
     const at::Tensor &first = shared[prefix], &seen = state[past];
     const at::Tensor all = Interleaved::apply(seen.size(1) > 0 ? at::cat({first, seen}, 1) : first, of_h, of_x);
@@ -125,7 +126,7 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
     streams = recurrence::short_convolution({.x = inputs, .weight = shared[kConvolution]}).out.narrow(1, past, T);
     const at::Tensor latest = inputs.narrow(1, T, past);
-    // With autograd, the graph retains `inputs` in any case, so a copy would not save memory.
+    // With autograd, the graph keeps `inputs` in memory in any case, so a copy of its last rows would not save memory.
     state[kPastInputs] = at::GradMode::is_enabled() ? latest : latest.clone();
   } else {
     streams = at::silu(streams);
@@ -151,7 +152,7 @@ class TitansMac final : public TitansMixer {
   std::vector<const Linear*> products() const override;
 
  private:
-  Linear attention_;  // parts: q_proj, k_proj, v_proj
+  Linear attention_;  // the projections q_proj, k_proj and v_proj
   BranchProduct product_;
 };
 
@@ -167,10 +168,10 @@ TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
 }
 
 std::vector<const Linear*> TitansMac::products() const {
-  return {&product_.output()};  // the spans read the other weights directly
+  return {&product_.output()};  // the code of the spans reads all other weights directly
 }
 
-// The cached state consists of the latest inputs of the convolution that belongs to the retrieval, followed by the
+// The cached state of the layer: first the latest inputs of the short convolution of the retrieval queries, then the
 // state of the spans (MacState).
 at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   if (options.packed) {  // documents are processed in batches, in parallel

@@ -22,8 +22,8 @@ constexpr const char* kGates[] = {"step", "momentum", "decay"};
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// An autograd node with a manual backward pass, which launches few kernels. This matters for MAC, which computes the
-// gates of each segment sequentially.
+// Computes the gates in one autograd node with a manual backward pass, which launches few kernels. This matters for
+// Titans MAC, which computes the gates of each segment sequentially.
 struct GatesNode : torch::autograd::Function<GatesNode> {
   static variable_list forward(AutogradContext* context, const at::Tensor& logits, const at::Tensor& bias,
                                int64_t divisor) {
@@ -49,9 +49,9 @@ struct GatesNode : torch::autograd::Function<GatesNode> {
     const at::Tensor d = at::empty({3, step.size(0), step.size(1), step.size(2)}, step.options());
     at::Tensor d_step = d[0], d_momentum = d[1], d_decay = d[2];
     at::addcmul_out(d_step, by_log_step, by_log_step, sigmoids[0], -1);
-    at::mul_out(d_momentum, by_head(1) + by_log_step, sigmoids[1]);  // 1 - momentum
+    at::mul_out(d_momentum, by_head(1) + by_log_step, sigmoids[1]);  // sigmoids[1] is 1 - momentum
     d_momentum.sub_(by_log_step);
-    at::mul_out(d_decay, by_head(2), log_keep.expm1());  // the result is minus the decay gate
+    at::mul_out(d_decay, by_head(2), log_keep.expm1());  // expm1(log_keep) is minus the decay gate
     const at::Tensor d_logits = d.permute({1, 3, 0, 2})
                                     .to(context->saved_data["type"].toScalarType(),
                                         /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous);

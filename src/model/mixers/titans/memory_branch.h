@@ -6,11 +6,13 @@
 
 namespace lazy {
 
-// Computes the gates of the recurrence (step size, momentum, decay) in fp32 from logits (batch, length, 3 heads) of any
-// floating-point dtype and a bias (3 heads). Differentiable once. A step is at most 1 / key_dim and at most 1 / chunk,
-// and it is multiplied by (1 - momentum) to compensate for the accumulation of momentum. The limit 1 / chunk is
-// necessary because all steps of a chunk use gradients at the weights at the start of the chunk. With larger steps, a
-// chunk of similar keys overshoots, and a two-layer memory diverges within a few chunks.
+// The gates of the recurrence: step size, momentum and decay. memory_gates() computes them in fp32 from logits (batch,
+// length, 3 heads) of any floating-point dtype and a bias (3 heads). The result can be differentiated once.
+//
+// A step is at most 1 / key_dim and at most 1 / chunk. It is multiplied by (1 - momentum), because momentum accumulates
+// the steps of many tokens. The limit 1 / chunk is necessary because all steps of a chunk use gradients at the weights
+// at the start of the chunk. With larger steps, a chunk of similar keys overshoots, and a two-layer memory diverges
+// within a few chunks.
 struct MemoryGates {
   at::Tensor step, log_momentum, log_keep;  // (batch, length, heads); the tokens of a head are contiguous in memory
 };
@@ -24,8 +26,8 @@ class MemoryBranch {
  public:
   MemoryBranch(const ModelConfig& config, at::Device device);
 
-  // own_parameters() returns the parameters that this class creates, for the mixer's table. bind_parameters() then
-  // reads the remaining parameters from the complete table.
+  // own_parameters() returns the parameters that this class creates; the mixer adds them to its table.
+  // bind_parameters() then reads the remaining parameters from the complete table.
   NamedTensors own_parameters() const;
   void bind_parameters(const ParameterTable& table);
   // Implements Mixer::init_parameter for the parameters memory.*. Returns nullopt if the default initialization
@@ -41,9 +43,10 @@ class MemoryBranch {
   std::vector<const Linear*> products() const { return {&qkv_, &gates_}; }
   const MemoryWeights& weights() const { return weights_; }
   const at::Tensor& model_norm() const { return norm_; }  // if undefined, the memory has no norm
-  // For mixers that process one span at a time: the concatenated query, key and value projections in the compute dtype.
+  // The weights of the memory for mixers that process one span at a time, in dtype `type`: the concatenated projections
+  // of q, k and v, their short convolutions, and the projection and bias of the gates.
   at::Tensor projections(at::ScalarType type) const;  // (3 hidden_size, hidden_size)
-  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps); (0) without convolutions
+  at::Tensor convolutions() const;                    // (3 hidden_size, 1, taps); shape (0) without convolutions
   at::Tensor gate_weight(at::ScalarType type) const;  // (3 heads, hidden_size)
   at::Tensor gate_bias() const;                       // (3 heads)
 
@@ -61,7 +64,8 @@ class MemoryOutput {
   NamedTensors own_parameters() const;
   std::vector<const Linear*> products() const;
   void bind_parameters(const ParameterTable& table);
-  // Maps `answers` (batch, length, heads, value_dim) and the mixer's input x to the output, which has the shape of x.
+  // Computes the output of the mixer, which has the shape of the mixer's input x, from the outputs `answers` (batch,
+  // length, heads, value_dim) of the memory.
   at::Tensor forward(const at::Tensor& answers, const NormOutput& x) const;
 
  private:
@@ -76,8 +80,8 @@ class BranchProduct {
   NamedTensors own_parameters() const { return {{"o_proj.weight", output_.parts()[0]}}; }
   const Linear& output() const { return output_; }
   void bind_parameters(const ParameterTable& table);
-  // Normalizes the memory's output (batch, length, hidden_size) of any dtype to the same shape in dtype `type`. The
-  // result is the argument `memory` of forward().
+  // Normalizes the output of the memory, (batch, length, hidden_size) of any dtype, and converts it to dtype `type`.
+  // The result is the argument `memory` of forward().
   at::Tensor normalized(const at::Tensor& memory, at::ScalarType type) const;
   at::Tensor forward(const at::Tensor& attention, const at::Tensor& memory, at::ScalarType type) const;
 
@@ -104,7 +108,7 @@ class TitansMixer : public Mixer {
   ParameterTable table_;
 };
 
-// The entries q_proj, k_proj and v_proj of the parameter table.
+// Returns the parameter table entries q_proj, k_proj and v_proj for the three parts of `qkv`.
 NamedTensors qkv_parameters(const Linear& qkv);
 
 }  // namespace lazy

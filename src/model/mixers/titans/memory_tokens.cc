@@ -38,12 +38,12 @@ bool in_pairs(const at::Tensor& x) {
   return true;
 }
 
-ops::MemoryStream stream_of(const at::Tensor& x) {  // (B, H, tokens, dim)
+ops::MemoryStream stream_of(const at::Tensor& x) {  // x: (B, H, tokens, dim)
   return {x.const_data_ptr(), x.stride(0), x.stride(1), x.stride(2)};
 }
 
-// The kernel's arguments: q, k, v (B, H, tokens, dim), and either the converted tokens or the gradients with respect to
-// them.
+// Returns the arguments of the kernel: q, k, v (B, H, tokens, dim), and the converted tokens (forward pass) or the
+// gradients with respect to them (backward pass).
 ops::MemoryTokens arguments(const variable_list& streams, const variable_list& made, bool residual) {
   const auto out = [&](size_t n) { return made[n].mutable_data_ptr<float>(); };
   const int64_t chunks = made[0].size(0);
@@ -87,7 +87,7 @@ struct TokensNode : torch::autograd::Function<TokensNode> {
     p.d_q = out[0].mutable_data_ptr(), p.d_k = out[1].mutable_data_ptr(), p.d_v = out[2].mutable_data_ptr();
     token_kernels_for(streams[0], true)->tokens_backward(p);
     for (at::Tensor& x : out) x = x.transpose(1, 2);
-    out.resize(6);  // the numeric arguments have no gradients
+    out.resize(6);  // undefined gradients for the arguments that are not tensors
     return out;
   }
 };
@@ -136,7 +136,8 @@ struct OutputsNode : torch::autograd::Function<OutputsNode> {
 }  // namespace
 
 at::Tensor unit_length(const at::Tensor& x) {
-  // RMSNorm divides by the root of the mean square, and the mean is the sum divided by dim.
+  // RMSNorm divides by the root of the mean square, which is the sum of squares divided by dim. The weight and epsilon
+  // below compensate for the factor dim.
   const auto dim = static_cast<double>(x.size(-1));
   const at::Tensor weight = at::full({x.size(-1)}, 1 / std::sqrt(dim), x.options().dtype(at::kFloat));
   return ops::rms_norm(x.to(at::kFloat), weight, 1e-6 / dim);

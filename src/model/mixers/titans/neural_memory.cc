@@ -18,21 +18,22 @@ namespace {
 
 using torch::autograd::AutogradContext;
 
-// Applies the residual norm of the memory, if there is one, to the output z of the MLP for the input x, each (B, H, T,
-// D).
+// Returns M(x), given the output z of the MLP at x: x + LayerNorm(z) * norm with a norm, otherwise z. All tensors are
+// (B, H, T, D).
 at::Tensor memory_output(const at::Tensor& z, const at::Tensor& x, const at::Tensor& norm) {
   return norm.defined() ? x + fast_weights::InnerNorm{norm.unsqueeze(1)}.scaled(z) : z;
 }
 
-// Fast weights with a norm minimize half of the squared error, so the step is doubled.
+// Returns the step size for fast weights. With a norm, fast weights minimize half of the squared error, so the step is
+// doubled.
 at::Tensor loss_scaled_step(const at::Tensor& step, const at::Tensor& norm) { return norm.defined() ? 2 * step : step; }
 
 struct MemorySteps {
   at::Tensor u, g;
 };
 
-// The inputs of every layer and the gradients of the loss of M(k) with respect to the outputs of the layer, each (B, H,
-// T, ...).
+// Returns, for every layer, the inputs u and the gradients g of the loss of M(k) with respect to the outputs of the
+// layer, each (B, H, T, ...).
 std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Tensor& k, const at::Tensor& v,
                                       const at::Tensor& norm) {
   std::vector<MemorySteps> steps = {{.u = k}};
@@ -75,7 +76,7 @@ at::ScalarType output_type(const at::Tensor& q, const at::Tensor& computed, bool
   return (raw ? q : computed).scalar_type();
 }
 
-// Same result as memory_piece, for spans of whole chunks or for a span that ends with an incomplete chunk.
+// Returns the same result as memory_piece, for spans that consist of whole chunks or end with an incomplete chunk.
 at::Tensor memory_from_start(const ChunkSpan& piece, const TensorList& tokens, const at::Tensor& norm,
                              TensorList& state, bool rounded, bool raw) {
   const int64_t B = tokens[0].size(0), H = tokens[0].size(1);

@@ -58,12 +58,12 @@ class BranchStates {
   // persistent: number of learned tokens that the memory processes before the tokens of the text.
   BranchStates(const ForwardOptions& options, int64_t layer, int64_t persistent);
 
-  // The states to read and update, or null without a cache. The state of the window consists of two tensors, keys and
-  // values.
+  // The states that the attention window and the memory read and update, or null without a cache. The state of the
+  // window consists of two tensors, keys and values.
   std::vector<at::Tensor>* window() { return kept_ ? &window_ : nullptr; }
   std::vector<at::Tensor>* memory() { return kept_ ? &memory_ : nullptr; }
   int64_t seen() const { return seen_; }  // number of tokens that the memory has already processed
-  void keep();                            // writes the states to the cache, if there is one
+  void keep();                            // writes the states to the cache; does nothing without a cache
 
  private:
   std::vector<at::Tensor>* kept_ = nullptr;
@@ -273,7 +273,8 @@ void write_titans(const ModelConfig& m, nlohmann::ordered_json& out) {
   if (is_mac(m)) out["segment_size"] = x.segment;
 }
 
-// `keys` are the [mixer] keys that only this variant has; the keys that all four variants share are appended.
+// `keys` lists the keys of the section [mixer] that only this variant of Titans has; the function adds the keys that
+// all four variants share.
 MixerKind titans_kind(MixerType type, const char* architecture, decltype(MixerKind::make) make, bool attends,
                       std::vector<const char*> keys) {
   keys.insert(keys.end(), {"conv_size", "memory_depth", "memory_expansion", "memory_norm"});

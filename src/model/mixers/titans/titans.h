@@ -1,5 +1,6 @@
-// Titans (arXiv 2501.00663): the neural memory alone (LMM), as context of attention (MAC), as a gate (MAG), and as a
-// layer (MAL). No checkpoints of Titans have been published, so the parameter names are specific to this project.
+// The four variants of Titans (arXiv 2501.00663): LMM (only the neural memory), MAC (memory as context of attention),
+// MAG (memory as a gate) and MAL (memory as a layer). No checkpoints of Titans have been published, so the parameter
+// names are specific to this project.
 #pragma once
 #include "model/mixers/registry.h"
 

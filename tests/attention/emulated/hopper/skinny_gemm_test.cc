@@ -15,8 +15,8 @@ void check(cudaError_t status, const char* what) {
 namespace lazy::ops::cuda {
 namespace {
 
-// Covers clusters and every block shape. A part of the inner dimension has 1 to 49 chunks, and the kernel multiplies
-// one, two or four chunks at a time.
+// Covers launches with and without clusters, and every tile shape. The inner dimension is divided into parts of 1 to 49
+// chunks, and the kernel multiplies one, two or four chunks at a time.
 TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
   const As hopper(kGpus[0]);
   for (const Product& p : {
@@ -28,15 +28,15 @@ TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
            Product{70, 256, 2500, false, true, false, false},   // no clusters, because there would be too many
            Product{70, 12544, 36, false, true, false, false},   // no clusters: too little shared memory for the parts
            Product{100, 256, 68, true, false, false, true},     // tiles of 64 x 64, one chunk at a time
-           Product{65, 2816, 20, true, false, true, true},      // one chunk at a time
-           Product{130, 512, 40, true, true, false, false},     // two chunks at a time
-           Product{70, 1024, 36, true, false, true, false},     // four chunks at a time
+           Product{65, 2816, 20, true, false, true, true},      // tiles of 64 x 64, one chunk at a time
+           Product{130, 512, 40, true, true, false, false},     // tiles of 64 x 64, two chunks at a time
+           Product{70, 1024, 36, true, false, true, false},     // tiles of 64 x 64, four chunks at a time
            Product{70, 256, 1804, true, false, true, false},    // tiles of 128 x 64, one chunk at a time
-           Product{70, 512, 1804, true, false, true, false},    // two chunks at a time
-           Product{70, 1024, 3600, true, false, false, true},   // four chunks at a time
+           Product{70, 512, 1804, true, false, true, false},    // tiles of 128 x 64, two chunks at a time
+           Product{70, 1024, 3600, true, false, false, true},   // tiles of 128 x 64, four chunks at a time
            Product{129, 256, 7000, false, false, false, true},  // tiles of 128 x 128, one chunk at a time
-           Product{70, 512, 3600, true, false, true, false},    // two chunks at a time
-           Product{70, 1024, 3600, true, false, true, false},   // four chunks at a time
+           Product{70, 512, 3600, true, false, true, false},    // tiles of 128 x 128, two chunks at a time
+           Product{70, 1024, 3600, true, false, true, false},   // tiles of 128 x 128, four chunks at a time
        }) {
     compare_with_rows_by_themselves(p);
   }

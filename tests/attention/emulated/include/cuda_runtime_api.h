@@ -64,7 +64,7 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
   return static_cast<std::common_type_t<A, B>>(a) < static_cast<std::common_type_t<A, B>>(b) ? b : a;
 }
 inline float __fdividef(float x, float y) { return x / y; }
-// The results are volatile so that the compiler does not contract them to FMA.
+// The results are volatile so that the compiler does not contract a multiplication and an addition to an FMA.
 inline float __fmul_rn(float x, float y) {
   const volatile float product = x * y;
   return product;
@@ -144,7 +144,7 @@ T atomicOr(T* to, T x) {
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// Collectives of a block or a warp.
+// Operations in which all threads of a block or all lanes of a warp take part.
 inline void __syncthreads() { emulated::meet_block(false); }
 inline int __syncthreads_or(int value) { return emulated::meet_block(value != 0); }
 inline int __syncthreads_and(int value) { return !emulated::meet_block(value == 0); }
@@ -300,7 +300,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
 }
 struct cudaFuncAttributes {
   int ptxVersion = emulated::gpu.ptx_version;
-  size_t sharedSizeBytes = 0;  // static memory is not counted
+  size_t sharedSizeBytes = 0;  // static shared memory is not counted
 };
 template <typename... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {

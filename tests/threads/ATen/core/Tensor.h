@@ -1,5 +1,6 @@
-// Replaces LibTorch's tensor for the reading thread of training (train/batches.cc) under ThreadSanitizer, which would
-// otherwise need an instrumented LibTorch. The ids are in memory that copies share, as with a tensor.
+// Replaces LibTorch's tensor in tests of the training program's reading thread (train/batches.cc) under
+// ThreadSanitizer. Otherwise these tests would need an instrumented LibTorch. As with a LibTorch tensor, copies share
+// the memory of the ids.
 #pragma once
 #include <cstdint>
 #include <initializer_list>

@@ -7,7 +7,8 @@ namespace lazy::kernels::cuda {
 
 namespace emulation {
 
-// Contents of the 64 bits of a barrier.
+// Emulated mbarrier of 64 bits. arrivals: number of threads that must arrive in each phase. left: number of threads
+// that have not arrived yet in the current phase. phase: parity of the current phase.
 struct Barrier {
   int32_t bytes;  // expected bytes minus arrived bytes
   uint8_t arrivals, left, phase, unused;

@@ -8,7 +8,7 @@
 
 namespace lazy::kernels::cuda {
 
-// The emulated shared-memory address is the distance from the start of the dynamic memory, modulo 2^32.
+// The emulated shared-memory address is the offset in bytes from the start of the dynamic shared memory, modulo 2^32.
 inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(static_cast<const char*>(p) - emulated::dynamic_memory());
 }
@@ -63,7 +63,8 @@ struct Product {
   uint32_t b[2];
 };
 
-// Computes c += a b, where c is distributed over the registers of the lanes.
+// Computes c += a b. a has shape (16, K) and b (K, 8); the elements of c are distributed over the registers of the
+// lanes.
 template <int K>
 void add_product(const float (&a)[16][K], const float (&b)[K][8], void* const* slots) {
   float sums[16][8] = {};

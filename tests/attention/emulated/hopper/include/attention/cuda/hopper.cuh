@@ -17,11 +17,12 @@ void fence_registers(float (&)[A]) {}
 inline void keep_register(uint32_t&) {}
 inline uint32_t exclusive_or(uint32_t x, uint32_t y) { return x ^ y; }
 
-// The emulated descriptor contains the address and both distances in units of 16 bytes.
+// Emulated matrix descriptor of wgmma. It contains the address, and the distances in bytes between neighboring core
+// matrices along the two axes, divided by 16.
 inline uint64_t core_descriptor(uint32_t address, uint32_t inner, uint32_t outer) {
   return uint64_t{address} | uint64_t{inner >> 4} << 32 | uint64_t{outer >> 4} << 48;
 }
-// B is the operand that core_descriptor describes.
+// Computes c = a b, or c += a b if `accumulate` is set. b is the core_descriptor of the second operand.
 template <typename T, int TRANSPOSED, int A>
 void wgmma(float (&c)[A], const uint32_t (&a)[4], uint64_t b, int accumulate) {
   static_assert(!TRANSPOSED);
