@@ -203,7 +203,7 @@ class LazyFamilyModel(LazyPreTrained):
         """Writes a folder that the program `lazy` can read. `AutoModelForCausalLM.from_pretrained` can read it after
         ``import lazy_attention.hf``. The arguments are the same as in transformers. If the model is sharded by FSDP2,
         every process must call this method. Raises ValueError for a model with PEFT adapters whose base model was
-        converted in this process: saved adapters refer to the folder of their base model, which does not exist.
+        converted in this process: the saved adapters would name the unconverted model as their base model.
         """
         if getattr(self, "_hf_peft_config_loaded", False) and not self.name_or_path:
             raise ValueError(
