@@ -102,8 +102,9 @@ def config_of(metadata, names):
     if not isinstance(heads, int) or not isinstance(of("attention.head_count_kv", heads), int):
         raise Refused(f"{architecture}.attention.head_count: values that differ between layers are not supported")
     head_size = of("attention.key_length", width // heads)
-    if of("attention.value_length", head_size) != head_size or of("rope.dimension_count", head_size) != head_size:
-        raise Refused(f"{architecture}.rope.dimension_count: expected {head_size}, the size of a head")
+    for key in ("attention.value_length", "rope.dimension_count"):
+        if of(key, head_size) != head_size:
+            raise Refused(f"{architecture}.{key}: expected {head_size}, the size of a head, found {of(key)}")
     tokens = metadata.need("tokenizer.ggml.tokens")
     config = {
         "architectures": [class_name],

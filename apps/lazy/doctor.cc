@@ -74,7 +74,8 @@ Check check_gpu() {
                          python_interpreter(), torch_version());
     } else if (!fs::exists(ops::library_beside("liblazy_ops_cuda.so"))) {
       mend =
-          "install the CUDA toolkit (nvcc) of PyTorch's major version, then `rm -r build; make LAZY_CUDA=on` in the "
+          "install a CUDA toolkit (nvcc) with the major CUDA version of this PyTorch, then `rm -r build; make "
+          "LAZY_CUDA=on` in the "
           "checkout";
     }
     return {"GPU", CheckState::broken, error.what(), mend};

@@ -1,4 +1,4 @@
-// The guides in docs/, embedded in the program. cmake/EmbedGuides.cmake writes the source file.
+// The guides in docs/, embedded in the program. cmake/EmbedGuides.cmake generates guides.cc, which defines kGuides.
 #pragma once
 #include <string>
 #include <string_view>

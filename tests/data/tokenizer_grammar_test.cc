@@ -77,8 +77,9 @@ TEST(TokenizerGrammarSlow, NativeTokenizer_MatchesPackageOrRejectsFile) {
     if (tokenizer) {
       ++counts.native;
       if (valid) compare(*tokenizer, one);
-      // If the package fails while it encodes a text, the failure is ignored. If it cannot read the file (its error
-      // names a line), the native tokenizer should not have accepted the file.
+      // An error of the Python package `tokenizers` without a line number comes from encoding a text, and is ignored.
+      // An error with a line number means that it cannot read the tokenizer file, so the native tokenizer, which has
+      // read the file, should have rejected it.
       if (!valid && one.contains("error")) {
         const auto error = one["error"].get<std::string>();
         EXPECT_EQ(error.find("at line"), std::string::npos) << error << "\n" << one["tokenizer"].dump();

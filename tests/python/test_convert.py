@@ -187,6 +187,8 @@ def test_bf16_rounds_to_nearest(lazy_binary, tmp_path):
     [
         (lambda w: w.add_sliding_window(64), ["llama.attention.sliding_window", "64"]),
         (lambda w: w.add_expert_count(4), ["llama.expert_count", "4"]),
+        (lambda w: w.add_value_length(8), ["llama.attention.value_length", "8"]),
+        (lambda w: w.add_rope_dimension_count(8), ["llama.rope.dimension_count", "8"]),
         (lambda w: w.add_rope_scaling_type(gguf.RopeScalingType.YARN), ["llama.rope.scaling.type", "yarn"]),
         (lambda w: w.add_tensor("rope_freqs.weight", torch.ones(8).numpy()), ["rope_freqs.weight"]),
     ],

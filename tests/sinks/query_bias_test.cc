@@ -185,8 +185,8 @@ TEST(QueryBias, ModelWithoutQueryBias_IsRejected) {
   require_query_bias(small_gpt2(1));
 }
 
-// Compares effective positional embeddings with their definitions, which are computed here from the weights of the
-// model.
+// The effective positional encoding of a position is the output of the first layer for its learned position vector. It
+// has three definitions (EffectivePositions), which the test computes directly from the weights of the model.
 TEST(EffectivePositions, EffectivePositions_MatchDefinitions) {
   LanguageModel model = small_gpt2(5);
   std::map<std::string, at::Tensor> w;

@@ -24,8 +24,9 @@ constexpr int64_t kRoundScores = int64_t{1} << 25;
 // The separate states kernel runs if a row has more parts than this. A part is the range of keys that one warp of the
 // scores kernel processes.
 constexpr int kFewParts = 256;
-constexpr int kInvariantPart = 64;    // keys per part if the division is invariant (see divide) or by_tile is set
-constexpr int kInvariantScan = 128;   // keys per warp when reading V, if the division is invariant or by_tile is set
+// Keys per part, and keys per warp when reading V, if the division of the keys into parts must not depend on the batch
+// size (see divide) or if by_tile is set.
+constexpr int kInvariantPart = 64, kInvariantScan = 128;
 constexpr int64_t kTiles = 256;       // minimum number of tiles for which by_tile is set
 constexpr int64_t kTileReach = 4096;  // maximum number of keys per tile for which by_tile is set
 

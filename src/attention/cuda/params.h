@@ -52,7 +52,8 @@ struct Params {
   float *lse, *stats, *score_stats;  // lse is written by the forward and read by the backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
   const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
-  // For the plain backward, each of shape (batch, heads, q_length): `center` and 1 / `norm`, which weights.cuh defines.
+  // For the plain backward: two values per query row that the gradient of a score needs, `center` and 1 / `norm` (see
+  // the definitions in weights.cuh). Shape (batch, heads, q_length) each.
   float *row_center, *row_norm;
   // For the other backward kernels: the row states (BackwardRowState in backward_sums.cuh), in the layout that
   // hopper_rows.cuh or portable_backward_sums.cuh defines.
