@@ -1,21 +1,14 @@
 // `lazy lab RECIPE`: trains and measures the models of a table or figure of the paper, and writes a page with the
 // results. The recipes and steps are in python/lazy_lab/. They run other commands of this program.
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "core/error.h"
-#include "core/python_child.h"
+#include "lab_process.h"
 #include "model/device.h"
-#include "start_lab.h"
 
 namespace lazy::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct LabArguments {
   std::string recipe, scale = "tiny", corpus, data, device = "auto", output = "lab";
@@ -23,9 +16,6 @@ struct LabArguments {
   int64_t seeds = 1;
   bool dry_run = false, report = false, no_records = false, json = false;
 };
-
-// Python runs in the root directory, so relative paths must be made absolute.
-std::string absolute_path(const std::string& path) { return path.empty() ? path : fs::absolute(path).string(); }
 
 // Makes the folder of NAME=DIR, or DIR without a name, absolute.
 std::string absolute_folder(const std::string& text) {
@@ -41,34 +31,24 @@ std::vector<std::string> converted(std::vector<std::string> texts, const Convert
 }
 
 void run(const LabArguments& a, CLI::App& command) {
-  const fs::path program = fs::read_symlink("/proc/self/exe");
-  const nlohmann::ordered_json arguments{{"command", "lab"},
-                                         // The package folder in an installation, and in a source tree that contains
-                                         // the build folder.
-                                         {"package_folders",
-                                          {(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
-                                           (program.parent_path().parent_path() / "python").string()}},
-                                         {"program", program.string()},
-                                         {"line", command_line(command)},
-                                         {"threads", root(command).count("--threads") > 0 ? thread_count() : 0},
-                                         {"recipe", a.recipe},
-                                         {"scale", a.scale},
-                                         {"corpus", absolute_path(a.corpus)},
-                                         {"text", converted(a.text, absolute_path)},
-                                         {"data", absolute_path(a.data)},
-                                         {"domain", converted(a.domain, absolute_folder)},
-                                         {"model", converted(a.model, absolute_folder)},
-                                         {"seeds", a.seeds},
-                                         {"only", a.only},
-                                         {"device", a.recipe == "list" ? a.device : resolve_device(a.device)},
-                                         {"output", absolute_path(a.output)},
-                                         {"dry_run", a.dry_run},
-                                         {"report", a.report},
-                                         {"no_records", a.no_records},
-                                         {"json", a.json}};
-  const int error = exec_python(kStartLab, {arguments.dump()});
-  fail("lab", "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
-       std::strerror(error));
+  start_lab("lab", {{"program", program_path()},
+                    {"line", command_line(command)},
+                    {"threads", root(command).count("--threads") > 0 ? thread_count() : 0},
+                    {"recipe", a.recipe},
+                    {"scale", a.scale},
+                    {"corpus", absolute_path(a.corpus)},
+                    {"text", converted(a.text, absolute_path)},
+                    {"data", absolute_path(a.data)},
+                    {"domain", converted(a.domain, absolute_folder)},
+                    {"model", converted(a.model, absolute_folder)},
+                    {"seeds", a.seeds},
+                    {"only", a.only},
+                    {"device", a.recipe == "list" ? a.device : resolve_device(a.device)},
+                    {"output", absolute_path(a.output)},
+                    {"dry_run", a.dry_run},
+                    {"report", a.report},
+                    {"no_records", a.no_records},
+                    {"json", a.json}});
 }
 
 }  // namespace

@@ -11,44 +11,29 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/python_child.h"
+#include "lab_process.h"
 #include "start_lab.h"
 
 namespace lazy::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::string report_arguments(const std::vector<std::string>& inputs, const std::string& output,
-                             const std::string& line) {
-  const fs::path program = fs::read_symlink("/proc/self/exe");
-  // Folders that may contain the Python package: in an installation, and in a source tree that contains the build
-  // folder.
-  const std::vector<std::string> folders{(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
-                                         (program.parent_path().parent_path() / "python").string()};
-  return nlohmann::ordered_json{{"command", "report"},
-                                {"module", "run_report"},
-                                {"package_folders", folders},
-                                {"directory", fs::current_path().string()},
-                                {"inputs", inputs},
-                                {"output", output},
-                                {"line", line},
-                                {"version", LAZY_VERSION}}
-      .dump();
-}
-
-[[noreturn]] void cannot_start(const char* operation, int error) {
-  fail(operation, "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
-       std::strerror(error));
+std::vector<std::string> report_arguments(const std::vector<std::string>& inputs, const std::string& output,
+                                          const std::string& line) {
+  return lab_arguments("report", {{"module", "run_report"},
+                                  {"directory", std::filesystem::current_path().string()},
+                                  {"inputs", inputs},
+                                  {"output", output},
+                                  {"line", line},
+                                  {"version", LAZY_VERSION}});
 }
 
 }  // namespace
 
 void start_report(const std::vector<std::string>& inputs, const std::string& output, const std::string& line) {
-  cannot_start("report", exec_python(kStartLab, {report_arguments(inputs, output, line)}));
+  fail_to_start_python("report", exec_python(kStartLab, report_arguments(inputs, output, line)));
 }
 
 void write_result_page(const char* operation, const std::string& json, const std::string& output,
@@ -65,10 +50,10 @@ void write_result_page(const char* operation, const std::string& json, const std
   ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = 0;
   int status = 0;
-  const int error = spawn_python(child, kStartLab, {report_arguments({path}, output, line)}, actions);
+  const int error = spawn_python(child, kStartLab, report_arguments({path}, output, line), actions);
   ::posix_spawn_file_actions_destroy(&actions);
   ::close(file);
-  if (error != 0) cannot_start(operation, error);
+  if (error != 0) fail_to_start_python(operation, error);
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     fail_run(operation, "the page {} was not written; `lazy report FILE.json` writes it from a file of results",

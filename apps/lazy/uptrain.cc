@@ -1,20 +1,16 @@
 // `lazy uptrain MODEL_DIR`: converts a pretrained model to Lazy Attention, continues its training, and compares the
 // result with a softmax model. python/lazy_lab/uptrain.py defines the steps. They run other commands of this program.
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "command.h"
 #include "common_options.h"
-#include "core/error.h"
-#include "core/python_child.h"
 #include "data/corpus/source.h"
+#include "lab_process.h"
 #include "model/device.h"
 #include "model_path.h"
-#include "start_lab.h"
 #include "train/sizing.h"
 
 namespace lazy::cli {
@@ -32,11 +28,7 @@ struct UptrainArguments {
   bool control = false, download = false, dry_run = false;
 };
 
-// Python runs in the root directory, so relative paths must be made absolute.
-std::string absolute_path(const std::string& path) { return path.empty() ? path : fs::absolute(path).string(); }
-
 void run(const UptrainArguments& a, CLI::App& command) {
-  const fs::path program = fs::read_symlink("/proc/self/exe");
   const bool trains = a.report_only.empty() && !a.model.empty();
   const std::string model = trains ? resolve_model_folder("uptrain", a.model, a.download) : a.model;
   std::vector<std::string> text, tasks;
@@ -46,49 +38,40 @@ void run(const UptrainArguments& a, CLI::App& command) {
   TextFacts facts{.exact = false};
   if (trains && !text.empty()) facts = text_facts(find_sources(text, std::nullopt));
   const int64_t max_document = facts.documents > 0 ? train::cut_documents_at(facts.bytes, facts.documents) : 0;
-  const nlohmann::ordered_json arguments{{"command", "uptrain"},
-                                         // The package folder in an installation, and in a source tree that contains
-                                         // the build folder.
-                                         {"package_folders",
-                                          {(program.parent_path().parent_path() / "share" / "lazy" / "python").string(),
-                                           (program.parent_path().parent_path() / "python").string()}},
-                                         {"program", program.string()},
-                                         {"line", command_line(command)},
-                                         {"threads", root(command).count("--threads") > 0 ? thread_count() : 0},
-                                         {"model", absolute_path(model)},
-                                         {"text", text},
-                                         {"corpus", absolute_path(a.corpus)},
-                                         {"text_bytes", facts.exact ? facts.bytes : 0},  // 0: size unknown
-                                         {"max_document", max_document},
-                                         {"validation", a.validation},
-                                         {"tokens", a.tokens},
-                                         {"output", absolute_path(a.output)},
-                                         {"control", a.control},
-                                         {"seeds", a.seeds},
-                                         {"seed", a.seed},
-                                         {"window", a.window},
-                                         {"to", a.to},
-                                         {"anneal", a.anneal},
-                                         {"seq_len", a.seq_len},
-                                         {"batch_tokens", a.batch_tokens},
-                                         {"batch_size", a.batch_size},
-                                         {"lr", a.lr},
-                                         {"weight_decay", a.weight_decay},
-                                         {"tasks", tasks},
-                                         {"data", absolute_path(a.data)},
-                                         {"lengths", a.lengths},
-                                         {"heldout_tokens", a.heldout_tokens},
-                                         {"limit", a.limit},
-                                         {"samples", a.samples},
-                                         {"device", a.device},
-                                         {"dtype", a.dtype},
-                                         {"gpus", a.gpus},
-                                         {"only", a.only},
-                                         {"dry_run", a.dry_run},
-                                         {"report_only", absolute_path(a.report_only)}};
-  const int error = exec_python(kStartLab, {arguments.dump()});
-  fail("uptrain", "cannot start Python ({}): {}; LAZY_PYTHON selects another interpreter", python_interpreter(),
-       std::strerror(error));
+  start_lab("uptrain", {{"program", program_path()},
+                        {"line", command_line(command)},
+                        {"threads", root(command).count("--threads") > 0 ? thread_count() : 0},
+                        {"model", absolute_path(model)},
+                        {"text", text},
+                        {"corpus", absolute_path(a.corpus)},
+                        {"text_bytes", facts.exact ? facts.bytes : 0},  // 0: size unknown
+                        {"max_document", max_document},
+                        {"validation", a.validation},
+                        {"tokens", a.tokens},
+                        {"output", absolute_path(a.output)},
+                        {"control", a.control},
+                        {"seeds", a.seeds},
+                        {"seed", a.seed},
+                        {"window", a.window},
+                        {"to", a.to},
+                        {"anneal", a.anneal},
+                        {"seq_len", a.seq_len},
+                        {"batch_tokens", a.batch_tokens},
+                        {"batch_size", a.batch_size},
+                        {"lr", a.lr},
+                        {"weight_decay", a.weight_decay},
+                        {"tasks", tasks},
+                        {"data", absolute_path(a.data)},
+                        {"lengths", a.lengths},
+                        {"heldout_tokens", a.heldout_tokens},
+                        {"limit", a.limit},
+                        {"samples", a.samples},
+                        {"device", a.device},
+                        {"dtype", a.dtype},
+                        {"gpus", a.gpus},
+                        {"only", a.only},
+                        {"dry_run", a.dry_run},
+                        {"report_only", absolute_path(a.report_only)}});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 """Recipes of further checks: components of Lazy Attention, RoPE base, initial offsets, precision, text from other
 domains, KV caches, and time."""
 
+from ..published import TABLE2
 from . import (
     ELASTIC,
     SOFTMAX,
@@ -17,7 +18,6 @@ from . import (
     sink_columns,
 )
 from .figures import RISE, with_lengths
-from .tables import TABLE2
 
 BASES = (10000, 50000, 150000, 1000000)
 STARTS = (-2, -1.5, -1, -0.5, 0)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..published import TABLE1_340M, TABLE2
 from . import (
     ELASTIC,
     SOFTMAX,
@@ -30,16 +31,6 @@ BENCHMARKS = (
     ("SIQA, %", "social_iqa", "acc", 100),
     ("BoolQ, %", "boolq", "acc", 100),
 )
-# Table 1 of the paper at 340M parameters, in the order of BENCHMARKS.
-TABLE1 = {
-    "softmax": (25.76, 38.02, 33.28, 66.65, 39.86, 53.51, 58.33, 26.88, 38.89, 60.95),
-    "sigmoid": (26.65, 36.77, 32.80, 66.87, 39.38, 53.43, 56.90, 27.39, 37.62, 58.44),
-    "gated-deltanet": (24.90, 32.35, 33.13, 66.43, 41.17, 54.06, 58.59, 29.18, 39.87, 58.99),
-    "titans-mag": (25.07, 28.72, 36.71, 64.88, 40.56, 52.49, 57.72, 28.16, 39.75, 60.01),
-    "lazy": (25.32, 31.84, 35.28, 66.92, 41.58, 52.25, 60.31, 27.56, 38.95, 61.22),
-    "no-positional": (25.58, 33.06, 34.02, 66.59, 41.34, 53.43, 60.02, 28.16, 39.20, 60.40),
-    "no-elastic": (24.59, 31.56, 34.78, 66.92, 42.11, 54.30, 59.43, 28.67, 39.36, 61.59),
-}
 TRIAL = {"training.steps": 77, "lr_scheduler.warmup_steps": 10}  # trials of a learning rate have 10M tokens
 RATES = (1e-3, 3e-3)
 # Systems other than softmax and Lazy: name -> (kind in configs/models, width of the MLP at tiny scale, width of the MLP
@@ -97,20 +88,11 @@ def table1_models(scale):
 def table1_columns(scale):
     columns = [loss_column()]
     for index, (title, task, metric, factor) in enumerate(BENCHMARKS):
-        paper = {name: values[index] for name, values in TABLE1.items()}
+        paper = {name: values[index] for name, values in TABLE1_340M.items()}
         columns.append(Column(title, f"tasks {task} {metric}", factor, 2, paper))
     return columns
 
 
-# Table 2 of the paper: held-out loss, density and sink ratio in percent (340M, 10B tokens, context 512).
-TABLE2 = {
-    "softmax": (2.62, 94.53, 5.46),
-    "sparsemax": (2.65, 96.87, 3.03),
-    "elastic-constant": (2.75, 15.13, 1.66),
-    "elastic-from-0": (2.65, 37.30, 4.15),
-    "elastic": (2.64, 40.24, 0.18),
-    "elastic-fixed": (2.67, 43.16, 0.54),
-}
 NORMALIZERS = [
     SOFTMAX,
     Model("sparsemax", {"model.normalizer": "sparsemax"}),

@@ -8,7 +8,7 @@ from .data import ALIVE, DENSITY, ELASTIC, EXCESS, LAMBADA, LENGTHS, LOSS, RATIO
 
 # Factorial design: (Elastic-Softmax, RoPE base 1.5e5, distance bias) -> model. 1: the model has the part, 0: it does
 # not.
-DESIGN = dict(zip(itertools.product((0, 1), repeat=3), (*SOFTMAX, *ELASTIC)))
+FACTORS = dict(zip(itertools.product((0, 1), repeat=3), (*SOFTMAX, *ELASTIC)))
 PARTS = ("Elastic-Softmax", "RoPE base 1.5e5", "bias")
 LONG_WINDOWS = Measure("loss in windows of 2048", f"{LENGTHS}/2048/loss")
 ACTIVATIONS = "measures/activations"
@@ -44,7 +44,7 @@ def effects():
     """Returns the table of the main effect of each part of Lazy Attention and of the interactions between two parts."""
     rows = []
     for measure in EFFECTS:
-        cells = {levels: measure.of(model) for levels, model in DESIGN.items()}
+        cells = {levels: measure.of(model) for levels, model in FACTORS.items()}
         by_seed = [statistics.contrasts({levels: found[seed] for levels, found in cells.items()}) for seed in (1, 2, 3)]
         chosen = [subset for subset in by_seed[0] if len(subset) < 3]
         found = [statistics.student_interval(effect[subset] for effect in by_seed) for subset in chosen]

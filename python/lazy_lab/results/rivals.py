@@ -4,8 +4,8 @@ trained on 200M tokens."""
 import functools
 
 from .. import charts
+from ..published import TABLE2
 from . import data, pictures, text
-from .published import TABLE2
 
 RIVALS = {
     model: shown
@@ -51,7 +51,7 @@ def offsets():
     measures = (data.LOSS, data.DENSITY, data.RATIO, data.MINUS_SOFTMAX, data.ALIVE, data.LAMBADA)
 
     def cell(measure, model):
-        cited = dict(zip(measures, TABLE2.get(model, ()))).get(measure)
+        cited = dict(zip(measures, TABLE2.get(model.split(".")[-1], ()))).get(measure)
         return text.level(measure, model) + (f"<br><sub>{text.number(cited, 2)}</sub>" if cited else "")
 
     return text.models_by_measures("normalizer", OFFSETS, measures, cell)

@@ -3,9 +3,9 @@
 import itertools
 
 from .. import charts
+from ..published import TABLE1_340M, TABLE1_760M
 from . import data, pictures, text
 from .data import LOSS, Measure, percent
-from .published import TABLE1_340M, TABLE1_760M
 
 MODELS = {  # name of a model in the recipe table1 -> its title on the page
     "lazy": "Lazy Attention",

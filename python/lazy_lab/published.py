@@ -23,13 +23,13 @@ TABLE1_760M = {  # models with 760M parameters, trained on 30B tokens
     "lazy": (24.08, 20.92, 39.72, 69.59, 48.34, 53.83, 65.40, 33.53, 40.43, 61.42, 51.53),
 }
 
-# Table 2 (340M parameters, 10B tokens, context 512). Model "BLOCK.CELL" of the protocol -> (loss in nats per token,
-# density in %, sink ratio in %).
+# Table 2 (340M parameters, 10B tokens, context 512). Normalizer, as a cell of configs/evidence.toml -> (loss in nats
+# per token, density in %, sink ratio in %).
 TABLE2 = {
-    "B.softmax": (2.62, 94.53, 5.46),
-    "D.sparsemax": (2.65, 96.87, 3.03),
-    "D.elastic-constant": (2.75, 15.13, 1.66),
-    "D.elastic-from-0": (2.65, 37.30, 4.15),
-    "B.elastic": (2.64, 40.24, 0.18),
-    "D.elastic-fixed": (2.67, 43.16, 0.54),
+    "softmax": (2.62, 94.53, 5.46),
+    "sparsemax": (2.65, 96.87, 3.03),
+    "elastic-constant": (2.75, 15.13, 1.66),
+    "elastic-from-0": (2.65, 37.30, 4.15),
+    "elastic": (2.64, 40.24, 0.18),
+    "elastic-fixed": (2.67, 43.16, 0.54),
 }
