@@ -128,7 +128,7 @@ def markdown_texts(path, source):
             code = not code
         elif line.strip() and not code:
             start = start if paragraph else number
-            paragraph.append(re.sub(r"`[^`]*`", "`x`", line.strip()))
+            paragraph.append(line.strip())
 
 
 def texts_of(path):
@@ -152,8 +152,9 @@ def files(paths):
 def findings(paths):
     for path in files(paths):
         for text in texts_of(path):
+            prose = re.sub(r"`[^`]*`", "`x`", text.text) if text.kind == "docs" else text.text
             for pattern, advice in COMPILED:
-                for match in pattern.finditer(text.text):
+                for match in pattern.finditer(prose):
                     yield text, match[0], advice
 
 
@@ -174,8 +175,16 @@ def check():
     return 1 if more else 0
 
 
-def sample(kind, count, seed):
-    texts = [text for path in files([]) for text in texts_of(path) if text.kind == kind]
+def sample(paths, kind, count, seed):
+    """Prints random texts with five lines before and after their beginning. The strings of the tests are data and names
+    of tests, not messages to a user."""
+    texts = [
+        text
+        for path in files(paths)
+        if kind != "messages" or not path.startswith("tests/")
+        for text in texts_of(path)
+        if text.kind == kind
+    ]
     for text in random.Random(seed).sample(texts, min(count, len(texts))):
         lines = (ROOT / text.path).read_text(encoding="utf-8", errors="replace").split("\n")
         print(f"--- {text.path}:{text.line}: {text.text}")
@@ -192,7 +201,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     a = parser.parse_args()
     if a.sample:
-        return sample(a.kind, a.sample, a.seed)
+        return sample(a.paths, a.kind, a.sample, a.seed)
     if a.check:
         return check()
     if a.update:
