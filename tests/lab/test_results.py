@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-for package in ("jinja2", "matplotlib", "numpy", "pyarrow", "scipy", "statsmodels"):
+for package in ("jinja2", "matplotlib", "pandas", "pyarrow", "scipy", "statsmodels"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
 
 from lazy_lab import records
 from lazy_lab.errors import UserError
 from lazy_lab.results import __main__ as command
 from lazy_lab.results import data, overview, table1, text
-from lazy_lab.statistics import Interval
+from lazy_lab.statistics import Interval, detectable
 
 PAGES = Path(__file__).parents[2] / "docs/results"
 
@@ -42,51 +42,50 @@ def test_every_picture_of_a_page_is_written(made):
         assert "{{" not in page, name
 
 
-def evidence(block, cells, path):
-    """Returns {seed: mean of a value over the cells of a block}, read from the records without lazy_lab.results."""
+def evidence(block, cell, path):
+    """Returns {seed: value} of a model, read from the records without lazy_lab.results."""
     found = {}
-    for record in records.find(records.read("evidence"), block=block, cell=cells):
-        found.setdefault(record["seed"], []).append(records.value_at(record, path))
-    return {seed: sum(values) / len(values) for seed, values in found.items()}
+    for record in records.find(records.read("evidence"), block=block, cell=cell):
+        value = record["measures"]
+        for key in path.split("/"):
+            value = value[key]
+        found[record["seed"]] = value
+    return found
 
 
 def test_main_effect_matches_a_direct_computation():
-    names = ("", "-bias", "-base150k", "-bias-base150k")
-    path = "measures.lambada.bos_every_window.last_word_accuracy"
-    softmax = evidence("B", [f"softmax{name}" for name in names], path)
-    elastic = evidence("B", ["elastic", "elastic-bias", "elastic-base150k", "lazy"], path)
-    differences = [100 * (elastic[seed] - softmax[seed]) for seed in (1, 2, 3)]
+    pairs = (("softmax", "elastic"), ("softmax-bias", "elastic-bias"), ("softmax-base150k", "elastic-base150k"))
+    path = "lambada/bos_every_window/last_word_accuracy"
+    columns = [[evidence("B", cell, path) for cell in pair] for pair in (*pairs, ("softmax-bias-base150k", "lazy"))]
+    differences = [100 * sum(lazy[seed] - softmax[seed] for softmax, lazy in columns) / 4 for seed in (1, 2, 3)]
     mean = sum(differences) / 3
     error = math.sqrt(sum((value - mean) ** 2 for value in differences) / 2 / 3)
     half = 4.302652729911275 * error  # 97.5 % quantile of Student's t with two degrees of freedom
     expected = f"+{mean:.1f} [+{mean - half:.1f}, +{mean + half:.1f}]"
-    assert text.effect(data.LAMBADA, data.ELASTIC, data.SOFTMAX) == expected == "+3.2 [+2.8, +3.6]"
+    assert text.level(data.LAMBADA, data.NORMALIZER) == expected == "+3.2 [+2.8, +3.6]"
 
 
 def test_steps_of_recipes_are_means_over_their_texts():
-    found = [record for record in records.read("steps") if record["step"] == "gated.seed2.heldout"]
-    losses = found[0]["values"]["loss"]
+    losses = records.find(records.read("steps"), step="gated.seed2.heldout")[0]["values"]["loss"]
     assert data.LOSS.of("gated@200")[2] == pytest.approx(sum(losses) / len(losses), rel=1e-12)
-    assert sorted(data.LOSS.of("gated@200")) == [1, 2, 3]
-    assert sorted(data.LOSS.of("softmax@100")) == [1, 2]  # seeds of 200M-token models are not mixed in
+    assert list(data.LOSS.of("gated@200").index) == [1, 2, 3]
+    assert list(data.LOSS.of("softmax@100").index) == [1, 2]  # seeds of 200M-token models are not mixed in
 
 
-def test_levels_and_rises_by_hand():
-    long, short = (evidence("E", "lazy", f"measures.lengths.bos_every_window.{n}.loss") for n in (2048, 512))
-    assert overview.RISES[2048].of("E.lazy") == {seed: long[seed] - short[seed] for seed in long}
-    heads = records.find(records.read("evidence"), block="B", cell="lazy", seed=1)[0]
-    ratios = heads["measures"]["sinks"]["512"]["bos"]["by_head"]["sink_ratio"]
+def test_measures_by_hand():
+    long, short = (evidence("E", "lazy", f"lengths/bos_every_window/{n}/loss") for n in (2048, 512))
+    assert dict(overview.RISES[2048].of("E.lazy")) == {seed: long[seed] - short[seed] for seed in long}
+    ratios = evidence("B", "lazy", "sinks/512/bos/by_head/sink_ratio")[1]
     expected = sum(sum(layer) / len(layer) for layer in ratios[9:12]) / 3
     assert overview.LATE.of("B.lazy")[1] == pytest.approx(expected, rel=1e-12)
-
-
-def test_share_of_the_first_key_and_time_ratios_by_hand():
-    bos = "measures.sinks.512.bos"
-    first, others = (evidence("B", "lazy", f"{bos}.{name}") for name in ("sink_ratio", "density"))
+    first, others = (evidence("B", "lazy", f"sinks/512/bos/{name}") for name in ("sink_ratio", "density"))
     expected = {seed: first[seed] / (first[seed] + others[seed]) for seed in first}
-    assert overview.FIRST_SHARE.of("B.lazy") == pytest.approx(expected, rel=1e-12)
-    found = [record for record in records.read("steps") if record["step"] == "lazy.model_latency"]
-    lazy, softmax = (found[0]["values"][name]["32768"]["prefill_ms"] for name in ("as trained", "softmax-rope150k"))
+    assert dict(overview.FIRST_SHARE.of("B.lazy")) == pytest.approx(expected, rel=1e-12)
+
+
+def test_times_by_hand():
+    found = records.find(records.read("steps"), step="lazy.model_latency")[0]["values"]
+    lazy, softmax = (found[name]["32768"]["prefill_ms"] for name in ("as trained", "softmax-rope150k"))
     speed = overview.speed()
     assert speed["ratios"]["prefill"] == pytest.approx(lazy["median"] / softmax["median"], rel=1e-12)
     low, high = lazy["quartiles"]
@@ -96,17 +95,17 @@ def test_share_of_the_first_key_and_time_ratios_by_hand():
 def test_sentences_without_figures_agree_with_the_intervals():
     contains_zero = lambda interval: interval.low <= 0 <= interval.high
     for models in (data.LAZY, data.LONG):  # statement of the page: "no difference is detectable"
-        assert all(contains_zero(rise.effect(*models)) for rise in overview.RISES.values())
+        assert all(contains_zero(rise.interval(models)) for rise in overview.RISES.values())
     for measure in (overview.FIRST_SHARE, overview.LATE):
-        assert contains_zero(measure.effect(data.ELASTIC, data.SOFTMAX))
+        assert contains_zero(measure.interval(data.NORMALIZER))
     for model in ("off-by-one@200", "learned-sink@200"):
-        assert contains_zero(data.LOSS.effect(model, "B.softmax"))
+        assert contains_zero(data.LOSS.interval([model, "B.softmax"]))
     for measure in (data.LOSS, data.EXCESS, overview.RISES[2048]):  # statement: "smaller than what three seeds detect"
-        assert abs(measure.effect(data.ELASTIC, data.SOFTMAX).mean) < measure.detectable()
-    lowest = sorted(data.COMPARED, key=lambda model: data.LOSS.level(model).mean)[:2]
+        assert abs(measure.interval(data.NORMALIZER).mean) < detectable(measure.interval(data.NORMALIZER))
+    lowest = sorted(data.COMPARED, key=lambda model: data.LOSS.of(model).mean())[:2]
     assert lowest == ["gated@200", overview.HALF[0]]  # statement: "two other models have the lowest losses"
     for measure in (overview.EARLY, overview.NINTH):  # statement: "in layers 1 to 9 the weight falls"
-        assert measure.effect(data.ELASTIC, data.SOFTMAX).high < 0
+        assert measure.interval(data.NORMALIZER).high < 0
 
 
 def test_order_of_table1_counts_pairs():

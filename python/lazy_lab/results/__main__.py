@@ -1,6 +1,7 @@
 """`python -m lazy_lab.results [--check] [--output DIR] [PAGE...]`: writes or compares the pages of docs/results."""
 
 import argparse
+import filecmp
 import sys
 import tempfile
 from pathlib import Path
@@ -19,24 +20,20 @@ PAGES = {
 
 
 def write_pages(folder, names=PAGES):
-    """Writes the pages `names` and their pictures to the folder. Returns the names of all files in the folder."""
+    """Writes the pages `names` and their pictures to the folder."""
     for name in names:
         if name not in PAGES:
             raise UserError(f"lab pages: expected a page of {', '.join(PAGES)}; found {name}")
         PAGES[name](folder)
-    return sorted(path.name for path in folder.iterdir())
 
 
 def differing(folder, names=PAGES):
     """Returns the names of the files in the folder that differ from freshly written pages and pictures."""
     with tempfile.TemporaryDirectory() as made:
-        made = Path(made)
-        files = write_pages(made, names)
-        return [
-            name
-            for name in files
-            if not (folder / name).is_file() or (folder / name).read_bytes() != (made / name).read_bytes()
-        ]
+        write_pages(Path(made), names)
+        files = sorted(path.name for path in Path(made).iterdir())
+        _, different, missing = filecmp.cmpfiles(made, folder, files, shallow=False)
+    return sorted(different + missing)
 
 
 def main(arguments=None):
@@ -45,7 +42,7 @@ def main(arguments=None):
     parser.add_argument("--output", type=Path, default=FOLDER.parent, help="folder of the pages")
     parser.add_argument("--check", action="store_true", help="compare the pages with the records; write nothing")
     options = parser.parse_args(arguments)
-    names = options.pages or list(PAGES)
+    names = options.pages or PAGES
     if not options.check:
         options.output.mkdir(parents=True, exist_ok=True)
         write_pages(options.output, names)

@@ -1,32 +1,38 @@
-"""Reads values per seed from docs/results/records. Defines the models and measures that several pages show.
+"""Reads values per seed from docs/results. Defines the models and measures that several pages show.
 
-A model is named "BLOCK.CELL" if it is a training of the protocol (configs/evidence.toml), and "NAME@TOKENS" if it is a
-training of a recipe, for example "gated@200" for 200M tokens. A measure is a path of keys in the record. In records of
-recipes, the path begins with the name of the step, for example "cache/values/full/1024/share". If the value at the path
-is a list, such as one value per text or per head, its mean is used.
+| name of a model | meaning |
+|---|---|
+| B.lazy | training of the protocol configs/evidence.toml: BLOCK.CELL |
+| thresholded B.softmax | the same model, whose weights p are replaced by ReLU(p - 1 / i) after the training |
+| gated@200 | training of a recipe on 200M tokens: NAME@TOKENS |
+| smollm2-135m/lazy | pretrained model after `lazy uptrain`: folder in docs/results/uptraining, and kind of model |
+
+A measure is a path of keys in the record of a model. In a model of a recipe, the first key is the name of the step, for
+example "cache/values/full/1024/share". If the value at the path is a list, such as one value per text or per head, its
+mean is used. A *column* is a pandas Series with one value per seed; arithmetic on columns pairs values by seed.
 """
 
 import functools
 import json
 import re
-import statistics as stdlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from .. import records
-from ..statistics import detectable, paired_difference, student_interval
+from .. import records, statistics
 
-STEP = re.compile(r"(?P<model>[^.]+(?:\.\d)?)(?P<trial>\.trial\d)?(?:\.seed(?P<seed>\d+))?(?:\.(?P<step>.+))?")
-STEPS_TO_TOKENS = {"training.steps=763": 100, "training.steps=77": 10}  # override -> M tokens; default: 200M tokens
+STEP = re.compile(r"([^.]+(?:\.\d)?)(?:\.seed(\d+))?(?:\.(.+))?")  # NAME, NAME.STEP, NAME.seedK or NAME.seedK.STEP
 
 # The models of 200M tokens that differ in the normalizer only: without and with distance bias, RoPE base 1e4 and 1.5e5.
 SOFTMAX = ("B.softmax", "B.softmax-bias", "B.softmax-base150k", "B.softmax-bias-base150k")
 ELASTIC = ("B.elastic", "B.elastic-bias", "B.elastic-base150k", "B.lazy")
-THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)  # weights p become ReLU(p - 1 / i)
-LAZY = ("B.lazy", "B.softmax")  # 200M tokens, three seeds
-LONG = ("E.lazy", "E.softmax")  # 600M tokens, two seeds
+THRESHOLDED = tuple(f"thresholded {model}" for model in SOFTMAX)
+# Differences [models, baselines], see combine().
+NORMALIZER = [ELASTIC, SOFTMAX]
+LAZY = ["B.lazy", "B.softmax"]  # 200M tokens, three seeds
+LONG = ["E.lazy", "E.softmax"]  # 600M tokens, two seeds
 COMPARED = {  # model trained on 200M tokens -> (title, role of its color in charts.COLORS)
     "B.softmax": ("softmax", "s1"),
     "B.lazy": ("Lazy Attention", "s0"),
@@ -42,7 +48,7 @@ COMPARED = {  # model trained on 200M tokens -> (title, role of its color in cha
 SINK = "measures/sinks/512/bos"
 LENGTHS = "measures/lengths/bos_every_window"
 RECIPES = {"B.softmax": "softmax@200", "B.elastic": "elastic@200", "B.lazy": "lazy@200"}  # with equal configurations
-STEP_PATHS = {  # path in a record of the protocol -> path of the same measure in the records of a recipe's steps
+STEP_PATHS = {  # path in a record of the protocol -> path of the same measure in the steps of a recipe
     "measures/heldout/loss": "heldout/loss",
     f"{SINK}/excess_at_offsets": "sinks/excess",
     f"{SINK}/sink_ratio": "sinks/sink_ratio",
@@ -54,27 +60,24 @@ STEP_PATHS = {  # path in a record of the protocol -> path of the same measure i
 
 @functools.cache
 def trainings():
-    """Returns {model: {seed: record}} for the trainings of the protocol (configs/evidence.toml)."""
-    found = {}
-    for record in records.read("evidence"):
-        found.setdefault(f"{record['block']}.{record['cell']}", {})[record["seed"]] = record
-    return {model: dict(sorted(seeds.items())) for model, seeds in found.items()}
-
-
-@functools.cache
-def steps():
-    """Returns {model: {step: {seed: values}}} from the records of the recipes' steps. A training is the step
-    "train"."""
+    """Returns {model: {seed: record}}. The record of a model of a recipe is {step: values}; its training is the step
+    "train". The models in RECIPES have the keys of both."""
     found = {}
     for record in records.read("steps"):
-        name = STEP.fullmatch(record["step"])
-        if name["trial"]:
-            continue
-        overrides = [line for run in record["inputs"]["trainings"] for line in run["overrides"]]
-        tokens = next((count for line, count in STEPS_TO_TOKENS.items() if line in overrides), 200)
-        kinds = found.setdefault(f"{name['model']}@{tokens}", {})
-        kinds.setdefault(name["step"] or "train", {})[int(name["seed"] or 1)] = record["values"]
-    return found
+        if ".trial" not in record["step"]:
+            name, seed, step = STEP.fullmatch(record["step"]).groups()
+            short = any("training.steps=763" in run["overrides"] for run in record["inputs"]["trainings"])
+            seeds = found.setdefault(f"{name}@{100 if short else 200}", {})
+            seeds.setdefault(int(seed or 1), {})[step or "train"] = record["values"]
+    for record in records.read("evidence"):
+        model, seed = f"{record['block']}.{record['cell']}", record["seed"]
+        found.setdefault(model, {})[seed] = record | found.get(RECIPES.get(model), {}).get(seed, {})
+        post_hoc = {"measures": record["measures"].get("post_hoc")}
+        found.setdefault(f"thresholded {model}", {})[seed] = post_hoc
+    for path in (records.FOLDER.parent / "uptraining").glob("*/results.json"):
+        for record in json.loads(path.read_text(encoding="utf-8"))["models"]:
+            found.setdefault(f"{path.parent.name}/{record['model']}", {})[record["seed"]] = record
+    return {model: dict(sorted(seeds.items())) for model, seeds in found.items()}
 
 
 def at(record, path):
@@ -84,89 +87,75 @@ def at(record, path):
     return record
 
 
+def arrays(model, path):
+    """Returns {seed: array at the path}, without the seeds whose record does not have the first key of the path."""
+    path = STEP_PATHS.get(path, path) if "@" in model else path
+    first = path.split("/")[0]
+    return {seed: np.array(at(record, path)) for seed, record in trainings()[model].items() if first in record}
+
+
 def values(model, path):
-    """Returns {seed: value at the path} of a model, or {} if the model has no record of the step at the start of the
-    path."""
-    if model.startswith("thresholded "):
-        return values(model.removeprefix("thresholded "), path.replace("measures/", "measures/post_hoc/"))
-    if "@" not in model and path.startswith(("measures/", "training/")):
-        return {seed: float(np.mean(at(record, path))) for seed, record in trainings()[model].items()}
-    step, _, rest = STEP_PATHS.get(path, path).partition("/")
-    found = steps().get(RECIPES.get(model, model), {}).get(step, {})
-    return {seed: float(np.mean(at(found[seed], rest))) for seed in sorted(found)}
+    """Returns the column of the means of the values at the path."""
+    return pd.Series({seed: float(np.mean(found)) for seed, found in arrays(model, path).items()}, dtype=float)
 
 
-def combine(function, *columns):
-    """Applies `function` to the values that the columns have for the same seed. A column is {seed: value}. Returns
-    {seed: result} for the seeds that occur in all columns."""
-    seeds = sorted(set.intersection(*(set(column) for column in columns)))
-    return {seed: function(*(column[seed] for column in columns)) for seed in seeds}
-
-
-def minus(column, base, factor=1):
-    """Returns {seed: column[seed] - factor * base[seed]}."""
-    return combine(lambda a, b: a - factor * b, column, base)
-
-
-def ratio(column, base):
-    return combine(lambda a, b: a / b, column, base)
+def combine(choice, read):
+    """Returns a column. `choice` is a name, for which the column is read(name), or a tuple of choices, for the mean of
+    their columns, or a list of two choices, for the difference of their columns."""
+    if isinstance(choice, str):
+        return read(choice)
+    columns = pd.concat([combine(item, read) for item in choice], axis=1, join="inner")
+    return columns.mean(axis=1) if isinstance(choice, tuple) else columns[0] - columns[1]
 
 
 class Measure(NamedTuple):
-    """A measured quantity, shown as a column or row of a table. `read` is a path (see above) or a function from the
-    name of a model to {seed: value}. The table shows values times `scale`, with `digits` digits after the point."""
+    """A measured quantity, shown as a column or row of a table. `read` is a path or a combination of paths, see
+    combine(), or a function from the name of a model to a column. The table shows values times `scale`, with `digits`
+    digits after the point."""
 
     title: str
-    read: str | Callable
+    read: str | tuple | list | Callable
     digits: int = 3
     scale: float = 1.0
 
     def of(self, models):
-        """Returns {seed: value} for a model. For a tuple of models, the value is the mean over these models."""
-        names = (models,) if isinstance(models, str) else models
-        found = [values(name, self.read) if isinstance(self.read, str) else self.read(name) for name in names]
-        return combine(lambda *all_models: stdlib.fmean(all_models), *found)
+        """Returns the column of a model, the mean of a tuple of models, or the difference [models, baselines]."""
+        if callable(self.read):
+            return combine(models, self.read).dropna()
+        return combine(models, lambda model: combine(self.read, lambda path: values(model, path)))
 
-    def level(self, models):
+    def interval(self, models):
         """Returns the mean over seeds with its confidence interval, or None without any value."""
-        found = self.of(models)
-        return student_interval(found.values()) if found else None
-
-    def effect(self, models, baselines):
-        """Returns the mean difference models - baselines with its confidence interval, paired by seed. Returns None if
-        the two have no common seed."""
-        return paired_difference(self.of(baselines), self.of(models))
-
-    def detectable(self, models=ELASTIC, baselines=SOFTMAX):
-        """Returns the smallest true difference models - baselines that a paired t test would find with a power of 80 %,
-        given the number of seeds and the observed standard deviation of the difference."""
-        found = self.effect(models, baselines)
-        return detectable(found.deviation, found.count)
+        return statistics.student_interval(self.of(models))
 
 
-def layers(models, path):
-    """Returns {seed: array with one value per layer}. The list that the path has for each layer, such as one value per
-    head, is averaged, and the result is averaged over the models."""
-
-    def one(model, seed):
-        return [np.mean(layer) for layer in at(trainings()[model][seed], path)]
-
-    return {seed: np.mean([one(model, seed) for model in models], axis=0) for seed in trainings()[models[0]]}
+def percent(title, read, digits=1):
+    return Measure(title, read, digits, 100)
 
 
-def time_ratio(model, what, length=512):
-    """Returns {seed: time of the model divided by the time of the softmax model}. Both were timed alternately on one
-    GPU."""
-    return ratio(*(values(model, f"speed/{name}/{length}/{what}/median") for name in ("as trained", "softmax")))
+def by_layer(path, layers=range(1, 13)):
+    """Returns {layer: Measure in %} for a path whose list has one item per layer. Layers are counted from 1."""
+    return {layer: percent("", f"{path}/{layer - 1}") for layer in layers}
 
 
-def percent(title, path, digits=1):
-    return Measure(title, path, digits, 100)
+def validation_losses(model):
+    """Returns {training tokens in millions: Measure of the validation loss at this point of the training}."""
+    tokens = at(trainings()[model][1], "training/validation/tokens")
+    return {count / 1e6: Measure("", f"training/validation/loss/{place}") for place, count in enumerate(tokens)}
+
+
+def timed(title, what, length=512):
+    """Returns the Measure of the time of a model divided by the time of the softmax model. Both were timed alternately
+    on one GPU."""
+    names = ("as trained", "softmax")
+    times = lambda model: [values(model, f"speed/{name}/{length}/{what}/median") for name in names]
+    return Measure(title, lambda model: np.divide(*times(model)), 2)
 
 
 LOSS = Measure("held-out loss", "measures/heldout/loss")
 MINUS_SOFTMAX = Measure(
-    "loss - loss of softmax", lambda model: minus(LOSS.of(model), LOSS.of("B.softmax")) if model != "B.softmax" else {}
+    "loss - loss of softmax",
+    lambda model: LOSS.of([model, "B.softmax"]) if model != "B.softmax" else pd.Series(dtype=float),
 )
 LAMBADA = percent("LAMBADA, last word correct, %", "measures/lambada/bos_every_window/last_word_accuracy")
 EXCESS = percent("excess sink, %", f"{SINK}/excess_at_offsets")
@@ -174,7 +163,7 @@ RATIO = percent("sink ratio, %", f"{SINK}/sink_ratio")
 DENSITY = percent("density, %", f"{SINK}/density")
 ALIVE = percent("nonzero pairs, %", f"{SINK}/alive_fraction")
 ROWS_OF_V = percent("rows of V read, %", "cache/values/full/1024/share")
-TRAIN_TIME = Measure("training step, of softmax's time", functools.partial(time_ratio, what="train_ms"), 2)
+TRAIN_TIME = timed("training step, of softmax's time", "train_ms")
 
 OTHER_TEXT = (
     LOSS._replace(title="held-out text, loss"),
@@ -185,8 +174,3 @@ OTHER_TEXT = (
     LAMBADA,
     percent("LAMBADA without BOS, last word correct, %", "measures/lambada/no_bos/last_word_accuracy"),
 )
-
-
-def uptraining(folder):
-    """Returns the contents of results.json in a folder of docs/results/uptraining, written by `lazy uptrain`."""
-    return json.loads((records.FOLDER.parent / "uptraining" / folder / "results.json").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ import itertools
 
 from .. import statistics
 from . import data, text
-from .data import ALIVE, DENSITY, ELASTIC, EXCESS, LAMBADA, LENGTHS, LOSS, RATIO, SOFTMAX, Measure, trainings
+from .data import ALIVE, DENSITY, ELASTIC, EXCESS, LAMBADA, LENGTHS, LOSS, RATIO, SOFTMAX, Measure
 
 # Factorial design: (Elastic-Softmax, RoPE base 1.5e5, distance bias) -> model. 1: the model has the part, 0: it does
 # not.
@@ -37,44 +37,43 @@ CACHES = [
     Measure(title, f"streaming/{name}")
     for title, name in (("all keys", "full"), ("last 512 keys", "window"), ("first 4 and last 508", "first"))
 ]
-WIKITEXT = [measure._replace(digits=4) for measure in (LOSS, *data.OTHER_TEXT[1:3])]
 
 
 def effects():
     """Returns the table of the main effect of each part of Lazy Attention and of the interactions between two parts."""
+    shown = (*((part,) for part in range(3)), *itertools.combinations(range(3), 2))
     rows = []
     for measure in EFFECTS:
         cells = {levels: measure.of(model) for levels, model in FACTORS.items()}
-        by_seed = [statistics.contrasts({levels: found[seed] for levels, found in cells.items()}) for seed in (1, 2, 3)]
-        chosen = [subset for subset in by_seed[0] if len(subset) < 3]
-        found = [statistics.student_interval(effect[subset] for effect in by_seed) for subset in chosen]
-        style = {"digits": measure.digits, "scale": measure.scale, "signed": True}
-        rows.append([measure.title, *(text.estimate(interval, **style) for interval in found)])
-    return text.table(["", *(" x ".join(PARTS[factor] for factor in subset) for subset in chosen)], rows)
+        found = [statistics.student_interval(statistics.contrast(cells, factors)) for factors in shown]
+        rows.append([measure.title, *(text.estimate(x, measure.digits, measure.scale, signed=True) for x in found)])
+    return text.table(["", *(" x ".join(PARTS[factor] for factor in factors) for factors in shown)], rows)
 
 
 def precision():
     """Returns the table of two effects on the loss: fp8 instead of bf16 matrix products, and attention gradients that
     are computed from exact instead of 16-bit sums."""
-    softmax = LOSS.of("B.softmax") | data.values("softmax@200", "heldout/loss")
+    softmax = LOSS.of("softmax@200").combine_first(LOSS.of("B.softmax"))  # the two have different seeds
     pairs = {
         "softmax: fp8 instead of bf16 matrix products": (softmax, LOSS.of("softmax-fp8@200")),
         "Lazy: attention gradients from exact instead of 16-bit sums": (LOSS.of("B.lazy"), LOSS.of("lazy-exact@200")),
     }
-    found = {title: statistics.paired_difference(*pair) for title, pair in pairs.items()}
+    found = {title: statistics.student_interval((new - old).dropna()) for title, (old, new) in pairs.items()}
     rows = [[title, text.estimate(change, 4, signed=True), change.count] for title, change in found.items()]
     return text.table(["change", LOSS.title, "seeds"], rows)
 
 
 def runs():
     """Returns the table of all trainings of the protocol."""
-    measures = (*WIKITEXT, RATIO, EXCESS, DENSITY, ALIVE)
+    losses = [measure._replace(digits=4) for measure in (LOSS, *data.OTHER_TEXT[1:3])]
+    measures = (*losses, RATIO, EXCESS, DENSITY, ALIVE)
     rows = [
         [record["cell"], seed, f"{record['tokens'] / 1e6:.0f}M"]
         + [text.number(measure.of(model)[seed], measure.digits, measure.scale) for measure in measures]
         + [record["block"]]
-        for model, records in trainings().items()
-        for seed, record in records.items()
+        for model, seeds in data.trainings().items()
+        for seed, record in seeds.items()
+        if "block" in record
     ]
     return text.table(["model", "seed", "tokens", *(m.title for m in measures), "block of the protocol"], rows)
 

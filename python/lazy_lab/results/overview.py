@@ -1,26 +1,10 @@
 """The page README.md: the answer to "should I use Lazy Attention?", and six sections with its evidence."""
 
-import numpy as np
+import pandas as pd
 
 from .. import statistics
 from . import data, overview_pictures, text
-
-
-def by_layer(title, first, last):
-    """Returns the Measure of the weight on the first key in the layers `first` to `last`, counted from 1."""
-
-    def read(model):
-        found = data.layers([model], f"{data.SINK}/by_head/sink_ratio")
-        return {seed: float(np.mean(by_layer[first - 1 : last])) for seed, by_layer in found.items()}
-
-    return data.percent(title, read)
-
-
-def rise(tokens):
-    """Returns the Measure of how much the loss rises with the context: the loss at a context of `tokens` tokens minus
-    the loss at 512 tokens, the training length."""
-    losses = lambda model: [data.values(model, f"{data.LENGTHS}/{length}/loss") for length in (tokens, 512)]
-    return data.Measure(str(tokens), lambda model: data.minus(*losses(model)))
+from .data import DENSITY, ELASTIC, EXCESS, LOSS, RATIO, SINK, SOFTMAX, Measure, percent
 
 
 def at_tokens(millions):
@@ -28,172 +12,157 @@ def at_tokens(millions):
     value."""
 
     def read(model):
-        tokens = np.array(data.at(data.trainings()[model][1], "training/validation/tokens")) / 1e6
-        place = np.argmin(abs(tokens - millions))
-        return data.values(model, f"training/validation/loss/{place}") if tokens[-1] > 0.99 * millions else {}
+        losses = data.validation_losses(model)
+        nearest = min(losses, key=lambda tokens: abs(tokens - millions))
+        return losses[nearest].of(model) if max(losses) > 0.99 * millions else pd.Series(dtype=float)
 
-    return data.Measure(f"{millions}M, validation subset", read)
-
-
-def uptrained(title, path, scale=100):
-    """Returns the Measure at a path of results.json of `lazy uptrain`. Its models are named FOLDER/KIND, for example
-    "smollm2-135m/lazy"."""
-
-    def read(model):
-        folder, kind = model.split("/")
-        return {x["seed"]: data.at(x, path) for x in data.uptraining(folder)["models"] if x["model"] == kind}
-
-    return data.Measure(title, read, 1 if scale == 100 else 3, scale)
+    return Measure(f"{millions}M, validation subset", read)
 
 
 EARLY, NINTH, LATE = (
-    by_layer(f"weight on the first key, {title}, %", first, last)
-    for title, first, last in (("layers 1 to 8", 1, 8), ("layer 9", 9, 9), ("layers 10 to 12", 10, 12))
+    percent(f"weight on the first key, {title}, %", tuple(f"{SINK}/by_head/sink_ratio/{n}" for n in layers))
+    for title, layers in (("layers 1 to 8", range(8)), ("layer 9", [8]), ("layers 10 to 12", range(9, 12)))
 )
-EQUAL_SCORES = data.percent("", f"{data.SINK}/uniform_at_offsets")  # weight on the first key if all scores are equal
-FIRST_SHARE = data.percent(
+EQUAL_SCORES = percent("", f"{SINK}/uniform_at_offsets")  # weight on the first key if all scores are equal
+FIRST_SHARE = percent(
     "share of the first key in the total weight, %",
-    lambda model: data.combine(
-        lambda first, others: first / (first + others), data.RATIO.of(model), data.DENSITY.of(model)
-    ),
+    lambda model: RATIO.of(model) / (RATIO.of(model) + DENSITY.of(model)),
 )
 SINKS = (
-    data.EXCESS._replace(title="excess sink, windows of 512, %"),
-    data.percent("excess sink, windows of 64, %", "measures/sinks/64/bos/excess_at_offsets"),
-    data.percent("excess sink, windows of 512 without BOS, %", "measures/sinks/512/no_bos/excess_at_offsets"),
-    data.percent("heads with more than 30 % on the first key, windows of 64, %", "measures/sinks/64/bos/sink_1"),
+    EXCESS._replace(title="excess sink, windows of 512, %"),
+    percent("excess sink, windows of 64, %", "measures/sinks/64/bos/excess_at_offsets"),
+    percent("excess sink, windows of 512 without BOS, %", "measures/sinks/512/no_bos/excess_at_offsets"),
+    percent("heads with more than 30 % on the first key, windows of 64, %", "measures/sinks/64/bos/sink_1"),
     *(FIRST_SHARE, EARLY, NINTH, LATE),
 )
-RISES = {tokens: rise(tokens) for tokens in (1024, 2048, 4096)}
+# How much the loss rises with the context, from 512 tokens, the training length
+RISES = {
+    tokens: Measure(str(tokens), [f"{data.LENGTHS}/{length}/loss" for length in (tokens, 512)])
+    for tokens in (1024, 2048, 4096)
+}
 HALF = ("F1.elastic-from-minus-05", "B.elastic")
-SMOL = ("smollm2-135m/lazy", "smollm2-135m/softmax")
-# Rows or columns of tables. Title -> model or tuple of models (the table shows the mean of the measure), or list
-# [models, baselines] (the table shows the difference models - baselines).
-FOUR = {"softmax, 200M, mean of four": data.SOFTMAX, "Elastic-Softmax, 200M, mean of four": data.ELASTIC}
+SMOL = ["smollm2-135m/lazy", "smollm2-135m/softmax"]
+# Rows or columns of tables. Title -> model, models or difference, see data.combine()
+FOUR = {"softmax, 200M, mean of four": SOFTMAX, "Elastic-Softmax, 200M, mean of four": ELASTIC}
 DIFFERENCES = {
-    "Elastic-Softmax - softmax, 200M, 3 seeds": [data.ELASTIC, data.SOFTMAX],
-    "Lazy - softmax, 200M, 3 seeds": [*data.LAZY],
-    "Lazy - softmax, 600M, 2 seeds": [*data.LONG],
+    "Elastic-Softmax - softmax, 200M, 3 seeds": data.NORMALIZER,
+    "Lazy - softmax, 200M, 3 seeds": data.LAZY,
+    "Lazy - softmax, 600M, 2 seeds": data.LONG,
 }
 SINGLE = {"softmax, 200M": "B.softmax", "Lazy, 200M": "B.lazy", "softmax, 600M": "E.softmax", "Lazy, 600M": "E.lazy"}
-BIAS, NO_BIAS = (data.ELASTIC[i::2] + data.SOFTMAX[i::2] for i in (1, 0))
 POSITIONS = {
-    "with - without distance bias, 200M, 3 seeds": [BIAS, NO_BIAS],
+    "with - without distance bias, 200M, 3 seeds": [ELASTIC[i::2] + SOFTMAX[i::2] for i in (1, 0)],
     "trained ALiBi - RoPE, both softmax, 200M, 3 seeds": ["F1.softmax-alibi-trained", "B.softmax"],
 }
 TWO_BUDGETS = FOUR | DIFFERENCES
 RISE_ROWS = FOUR | SINGLE | DIFFERENCES | POSITIONS
 POST_HOC = {
-    **{"softmax": data.SOFTMAX, "thresholded": data.THRESHOLDED, "Elastic-Softmax": data.ELASTIC},
-    "Elastic-Softmax - thresholded": [data.ELASTIC, data.THRESHOLDED],
+    **{"softmax": SOFTMAX, "thresholded": data.THRESHOLDED, "Elastic-Softmax": ELASTIC},
+    "Elastic-Softmax - thresholded": [ELASTIC, data.THRESHOLDED],
 }
-LAST_WORD = [
-    data.Measure("", f"measures/lambada/{windows}/last_word_loss") for windows in ("bos_every_window", "no_bos")
-]
+LAST_WORD = [Measure("", f"measures/lambada/{windows}/last_word_loss") for windows in ("bos_every_window", "no_bos")]
+WITHOUT_BOS = [Measure("", [no_bos.read, bos.read]) for bos, no_bos in (data.OTHER_TEXT[3:5], LAST_WORD)]
 EARLY_LOSSES = {millions: at_tokens(millions) for millions in (50, 100, 200, 400, 600)}
-HEAD_START = [*EARLY_LOSSES.values(), data.LOSS._replace(title="end, whole held-out split")]
+HEAD_START = [*EARLY_LOSSES.values(), LOSS._replace(title="end, whole held-out split")]
 UPTRAINED = {
-    "loss": uptrained("held-out loss, nats", "heldout/loss", scale=1),
-    "lambada": uptrained("LAMBADA, last word correct, %", "tasks/lambada_openai/acc"),
-    "arc": uptrained("ARC easy, %", "tasks/arc_easy/acc"),
-    "hellaswag": uptrained("HellaSwag, %", "tasks/hellaswag/acc_norm"),
-    "sink": uptrained("weight on the first key, %", "attention/overall/sink_ratio"),
-    "alive": uptrained("pairs with nonzero weight, %", "attention/overall/alive_fraction"),
+    "loss": Measure("held-out loss, nats", "heldout/loss"),
+    "lambada": percent("LAMBADA, last word correct, %", "tasks/lambada_openai/acc"),
+    "arc": percent("ARC easy, %", "tasks/arc_easy/acc"),
+    "hellaswag": percent("HellaSwag, %", "tasks/hellaswag/acc_norm"),
+    "sink": percent("weight on the first key, %", "attention/overall/sink_ratio"),
+    "alive": percent("pairs with nonzero weight, %", "attention/overall/alive_fraction"),
 }
 PRETRAINED = {
-    f"{title}: {kind}": chosen
-    for title, name in (("SmolLM2-135M", "smollm2-135m"), ("Gemma 3 270M", "gemma3-270m"))
-    for kind, chosen in (
-        ("Lazy", f"{name}/lazy"),
-        ("softmax", f"{name}/softmax"),
-        ("difference", [f"{name}/lazy", f"{name}/softmax"]),
-    )
+    "SmolLM2-135M: Lazy": "smollm2-135m/lazy",
+    "SmolLM2-135M: softmax": "smollm2-135m/softmax",
+    "SmolLM2-135M: difference": SMOL,
+    "Gemma 3 270M: Lazy": "gemma3-270m/lazy",
+    "Gemma 3 270M: softmax": "gemma3-270m/softmax",
+    "Gemma 3 270M: difference": ["gemma3-270m/lazy", "gemma3-270m/softmax"],
 }
-
-
-def without_bos(with_bos, no_bos):
-    """Returns by how much a measure of the softmax models (mean of four models) changes if the text has no BOS, with a
-    confidence interval."""
-    return statistics.student_interval(data.minus(no_bos.of(data.SOFTMAX), with_bos.of(data.SOFTMAX)).values())
 
 
 def speed():
     """Returns the table of times by context length, and numbers that compare Lazy with softmax at the longest
     context."""
-    latency = data.steps()["lazy@200"]["model_latency"][1]
-    models = {"Lazy": "as trained", "softmax": "softmax-rope150k"}
+    latency = data.trainings()["lazy@200"][1]["model_latency"]
+    models = {"Lazy": latency["as trained"], "softmax": latency["softmax-rope150k"]}
     kinds = {"attention per decode step": "attention_decode_ms", "decode step": "decode_ms", "prefill": "prefill_ms"}
-    columns = {f"{kind}, {name}": (model, key) for kind, key in kinds.items() for name, model in models.items()}
-    times = lambda length, column: data.at(latency, f"{column[0]}/{length}/{column[1]}")
-    lengths = {length: length for length in latency["as trained"]}
-    longest = max(lengths, key=int)
-    medians = {
-        kind: [times(longest, (model, key))["median"] for model in models.values()] for kind, key in kinds.items()
-    }
-
-    def cell(length, column):
-        found = times(length, column)
-        return text.estimate(statistics.Interval(found["median"], 2, *found["quartiles"]), 2)
-
+    rows = []
+    for length in latency["as trained"]:
+        times = [model[length][key] for key in kinds.values() for model in models.values()]
+        cells = [statistics.Interval(time["median"], 2, *time["quartiles"]) for time in times]
+        rows.append([length, *(text.estimate(cell, 2) for cell in cells)])
+    longest = max(latency["as trained"], key=int)
+    lazy, softmax = ({kind: model[longest][key]["median"] for kind, key in kinds.items()} for model in models.values())
     return {
-        "table": text.grid("context", lengths, columns, cell),
+        "table": text.table(["context", *(f"{kind}, {name}" for kind in kinds for name in models)], rows),
         "longest": longest,
-        "ratios": {kind: lazy / softmax for kind, (lazy, softmax) in medians.items()},
-        "saved_ms": medians["attention per decode step"][1] - medians["attention per decode step"][0],
+        "ratios": {kind: lazy[kind] / softmax[kind] for kind in kinds},
+        "saved_ms": softmax["attention per decode step"] - lazy["attention per decode step"],
     }
 
 
 def collapse():
     """Returns the table of the collapse of the final hidden states by context length, for models that were trained on
     100M tokens with two seeds."""
-    models = {"Lazy": "lazy", "softmax, RoPE base 1e4": "softmax", "softmax, RoPE base 1.5e5": "softmax-rope150k"}
+    models = {
+        "Lazy": "lazy@100",
+        "softmax, RoPE base 1e4": "softmax@100",
+        "softmax, RoPE base 1.5e5": "softmax-rope150k@100",
+        "Mamba2": "mamba2@100",
+    }
     measures = [
-        data.Measure(f"{title}, {tokens} tokens", f"lengths-{tokens}/collapse/{tokens}/{name}", digits)
+        Measure(f"{title}, {tokens} tokens", f"lengths-{tokens}/collapse/{tokens}/{name}", digits)
         for title, name, digits in (("cosine", "cosine", 2), ("effective rank", "effective_rank", 0))
         for tokens in (512, 2048, 8192)
     ]
-    named = {title: f"{model}@100" for title, model in (models | {"Mamba2": "mamba2"}).items()}
-    return text.models_by_measures("100M tokens, 2 seeds", named, measures, text.mean)
-
-
-CLAIMS = (  # (claim with its rule, bound, claimed side of the bound, digits in the table, factor in the table)
-    ("It mitigates the sink: excess sink, Elastic-Softmax / softmax, below 0.25", 0.25, "below", 3, 1),
-    ("It eliminates the sink: excess sink of Elastic-Softmax, %, below 0.5", 0.005, "below", 1, 100),
-    ("It lowers the loss: held-out loss, Elastic-Softmax - softmax, below 0", 0, "below", 3, 1),
-    ("Lazy extrapolates better: rise to 2048 tokens - 0.75 of softmax's rise (base 1.5e5), below 0", 0, "below", 3, 1),
-    ("A start at tau = 0 hinders: weight on the first key, tau from 0 / tau from -1, above 2", 2, "above", 3, 1),
-    ("Sparsity is learned, in density: Elastic-Softmax - thresholded, points, below -5", -0.05, "below", 1, 100),
-)
+    return text.models_by_measures("100M tokens, 2 seeds", models, measures, text.mean)
 
 
 def claims():
     """Returns the table of the primary claims of the protocol. The p values of all measured claims are corrected
     together by Holm's method."""
-    excess = data.EXCESS._replace(read=f"{data.SINK}/excess")  # excess as the protocol defines it
-    measured = [
-        data.ratio(excess.of(data.ELASTIC), excess.of(data.SOFTMAX)),
-        excess.of(data.ELASTIC),
-        data.minus(data.LOSS.of(data.ELASTIC), data.LOSS.of(data.SOFTMAX)),
-        data.minus(RISES[2048].of("B.lazy"), RISES[2048].of("B.softmax-base150k"), factor=0.75),
-        data.ratio(data.RATIO.of("D.elastic-from-0"), data.RATIO.of("B.elastic")),
-        data.minus(data.DENSITY.of(data.ELASTIC), data.DENSITY.of(data.THRESHOLDED)),
-    ]
-    p_values = statistics.holm([statistics.p_value(x.values(), claim[1]) for x, claim in zip(measured, CLAIMS)])
+    excess = EXCESS._replace(read=f"{SINK}/excess")  # excess as the protocol defines it
+    rise, softmax_rise = (RISES[2048].of(model) for model in ("B.lazy", "B.softmax-base150k"))
+    # Claim of the paper with its rule -> measured values, bound, claimed side, digits and factor in the table
+    stated = {
+        "It mitigates the sink: excess sink, Elastic-Softmax / softmax, below 0.25": (
+            excess.of(ELASTIC) / excess.of(SOFTMAX), 0.25, "below", 3, 1),
+        "It eliminates the sink: excess sink of Elastic-Softmax, %, below 0.5": (
+            excess.of(ELASTIC), 0.005, "below", 1, 100),
+        "It lowers the loss: held-out loss, Elastic-Softmax - softmax, below 0": (
+            LOSS.of(data.NORMALIZER), 0, "below", 3, 1),
+        "Lazy extrapolates better: rise to 2048 tokens - 0.75 of softmax's rise (base 1.5e5), below 0": (
+            rise - 0.75 * softmax_rise, 0, "below", 3, 1),
+        "A start at tau = 0 hinders: weight on the first key, tau from 0 / tau from -1, above 2": (
+            RATIO.of("D.elastic-from-0") / RATIO.of("B.elastic"), 2, "above", 3, 1),
+        "Sparsity is learned, in density: Elastic-Softmax - thresholded, points, below -5": (
+            DENSITY.of([ELASTIC, data.THRESHOLDED]), -0.05, "below", 1, 100),
+    }  # fmt: skip
+    p_values = statistics.holm([statistics.p_value(values, bound) for values, bound, *_ in stated.values()])
     rows = []
-    for (claim, bound, side, *style), found, p in zip(CLAIMS, measured, p_values):
-        answer = statistics.verdict(found.values(), p, bound, side)
-        rows.append([claim, text.estimate(statistics.student_interval(found.values()), *style), text.number(p), answer])
+    for (claim, (values, bound, side, *style)), p in zip(stated.items(), p_values):
+        found = statistics.student_interval(values)
+        # The 95 % interval does not contain the bound if the corrected p, which is not below p, is below 0.05.
+        answer = "reproduced" if (found.mean < bound) == (side == "below") else "refuted"
+        rows.append([claim, text.estimate(found, *style), text.number(p), answer if p < 0.05 else "open"])
     return text.table(["claim of the paper and rule", "found", "adjusted p", ""], rows)
+
+
+def clear():
+    """Returns the titles of the measures on other texts whose interval at 600M tokens excludes zero."""
+    found = {measure.title: measure.interval(data.LONG) for measure in data.OTHER_TEXT}
+    return [title for title, interval in found.items() if interval.low > 0 or interval.high < 0]
 
 
 def write(folder):
     overview_pictures.write(folder)
-    excluding_zero = lambda interval: interval.low > 0 or interval.high < 0
     parameters = {model: data.trainings()[model][1]["parameters"] for model in data.LAZY}
-    parameters["gated@200"] = int(data.values("gated@200", "train/parameters")[1])
+    parameters["gated@200"] = data.trainings()["gated@200"][1]["train"]["parameters"]
     chosen = {
         "compared": {title: model for model, (title, _) in data.COMPARED.items()},
-        "clear": [measure.title for measure in data.OTHER_TEXT if excluding_zero(measure.effect(*data.LONG))],
+        "clear": clear(),
         "parameters": {model: f"{count:,}" for model, count in parameters.items()},
         "speed": speed(),
     }

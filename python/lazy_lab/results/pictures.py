@@ -1,22 +1,46 @@
 """Drawing functions that several pages share. charts.py has the style and the colors."""
 
-import numpy as np
+import functools
+
+import pandas as pd
 
 from .. import charts
 
-
-def curves(axes, x, lists, label, role, **style):
-    """Draws one thin curve per seed and a thick curve for the mean over seeds. lists: one list of y values per seed."""
-    color = charts.color(role)
-    for y in lists if len(lists) > 1 else ():
-        axes.plot(x, y, color=color, linewidth=0.8, alpha=0.5)
-    axes.plot(x, np.mean(lists, axis=0), color=color, label=label, **style)
+ZERO_LINE = {"color": charts.color("axis"), "linewidth": 1, "zorder": 1}
 
 
-def by_seed(columns):
-    """Transposes the points of a curve. columns: for each point of the curve, {seed: value}. Returns one list of values
-    per seed."""
-    return [[column[seed] for column in columns] for seed in columns[0]]
+def picture(name, title, height, legend=0, **panels):
+    """Decorates a function that draws on (figure, axes), and returns a function that writes NAME.svg to a folder.
+
+    legend: number of columns of one legend above the figure, which covers no curve; 0 for none. panels: arguments of
+    pyplot.subplots."""
+
+    def decorate(draw):
+        @functools.wraps(draw)
+        def write(folder):
+            figure, axes = charts.figure(720, height, **panels)
+            draw(figure, axes)
+            if legend:
+                entries = (axis.get_legend_handles_labels() for axis in figure.axes)
+                figure.legend(*next(filter(any, entries)), loc="outside upper left", ncols=legend)
+            charts.save_svg(figure, folder / f"{name}.svg", title)
+
+        return write
+
+    return decorate
+
+
+def points(measures, models):
+    """Returns the points of a curve: a DataFrame with one row per seed and one column per x. measures: {x: Measure}.
+    models: see Measure.of()."""
+    return pd.DataFrame({x: measure.scale * measure.of(models) for x, measure in measures.items()})
+
+
+def curves(axes, found, label, role, **style):
+    """Draws one thin curve per seed and a thick curve for the mean over seeds. found: see points()."""
+    if len(found) > 1:
+        axes.plot(found.T, color=charts.color(role), linewidth=0.8, alpha=0.5)
+    axes.plot(found.mean(), color=charts.color(role), label=label, **style)
 
 
 def intervals(axes, rows, label, scale=1.0):
@@ -27,8 +51,14 @@ def intervals(axes, rows, label, scale=1.0):
         if not single:
             axes.plot([scale * interval.low, scale * interval.high], [place, place], color=color, linewidth=2.5)
         axes.plot(scale * interval.mean, place, "o", color=color, markerfacecolor="none" if single else color)
-    axes.set_yticks(range(len(rows)), [title for title, _, _ in rows])
-    axes.set(ylim=(len(rows) - 0.5, -0.5), xlabel=label)
+    rows_axis(axes, [title for title, _, _ in rows])
+    axes.set(xlabel=label)
+
+
+def rows_axis(axes, titles):
+    """Labels the rows 0, 1, ... of a chart from top to bottom."""
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set(ylim=(len(titles) - 0.5, -0.5))
     axes.grid(axis="y", visible=False)
 
 
@@ -36,15 +66,5 @@ def compare_models(axes, models, measures):
     """Draws the confidence intervals of several models, with one panel per measure. models: {model: (title, color
     role)}."""
     for axis, measure in zip(axes, measures):
-        rows = [(title, measure.level(model), role) for model, (title, role) in models.items()]
+        rows = [(title, measure.interval(model), role) for model, (title, role) in models.items()]
         intervals(axis, rows, measure.title, measure.scale)
-
-
-def zero_line(axes, vertical=True, at=0):
-    draw = axes.axvline if vertical else axes.axhline
-    draw(at, color=charts.color("axis"), linewidth=1, zorder=1)
-
-
-def legend_above(figure, axes, columns):
-    """Puts one legend above the figure, so that it covers no curve."""
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=columns)

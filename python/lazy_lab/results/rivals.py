@@ -1,11 +1,12 @@
 """The page rivals.md: models with other normalizers, with gates, and with other offsets of Elastic-Softmax. All were
 trained on 200M tokens."""
 
-import functools
+import pandas as pd
 
 from .. import charts
 from ..published import TABLE2
 from . import data, pictures, text
+from .data import EXCESS, LOSS, Measure, percent
 
 RIVALS = {
     model: shown
@@ -25,30 +26,21 @@ OFFSETS = {  # title -> model; other offsets and initial values of tau; the last
     "sparsemax": "D.sparsemax",
 }
 STARTS = dict(zip((0, -0.5, -1, -1.5, -2), list(OFFSETS.values())[2:7]))
-BASELINE = "B.softmax"
 
 
 def added_by(title, name):
     """Returns the Measure of how much a low-bit format increases the loss, relative to bf16."""
-
-    def read(model):
-        return data.minus(*(data.values(model, f"quantization/{part}") for part in (f"formats/{name}", "full")))
-
-    return data.Measure(f"{title}, loss added", read, 4)
+    return Measure(f"{title}, loss added", [f"quantization/formats/{name}", "quantization/full"], 4)
 
 
-def timed(title, what, length):
-    return data.Measure(title, functools.partial(data.time_ratio, what=what, length=length), 2)
-
-
-KURTOSIS = data.Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
+KURTOSIS = Measure("kurtosis", "outliers/places/residual/kurtosis", 0)
 W4A4, KV4 = added_by("W4A4", "w4a4"), added_by("KV4", "kv4")
-OF_SOFTMAX = data.Measure("of softmax's", lambda model: data.ratio(data.EXCESS.of(model), data.EXCESS.of(BASELINE)), 2)
+OF_SOFTMAX = Measure("of softmax's", lambda model: EXCESS.of(model) / EXCESS.of("B.softmax"), 2)
 
 
 def offsets():
     """Returns the table of the models in OFFSETS, with the numbers from the paper's Table 2 in small type."""
-    measures = (data.LOSS, data.DENSITY, data.RATIO, data.MINUS_SOFTMAX, data.ALIVE, data.LAMBADA)
+    measures = (LOSS, data.DENSITY, data.RATIO, data.MINUS_SOFTMAX, data.ALIVE, data.LAMBADA)
 
     def cell(measure, model):
         cited = dict(zip(measures, TABLE2.get(model.split(".")[-1], ()))).get(measure)
@@ -57,44 +49,38 @@ def offsets():
     return text.models_by_measures("normalizer", OFFSETS, measures, cell)
 
 
-def draw_properties(folder):
+@pictures.picture("rivals-quantization", "Kurtosis, and loss added by low-bit formats", 330, ncols=3, sharey=True)
+def draw_properties(figure, axes):
     """Draws the kurtosis of the activations, and by how much two low-bit formats increase the loss."""
-    figure, axes = charts.figure(720, 330, ncols=3, sharey=True)
     pictures.compare_models(axes, RIVALS, (KURTOSIS, W4A4, KV4))
-    charts.save_svg(figure, folder / "rivals-quantization.svg", "Kurtosis, and loss added by low-bit formats")
 
 
-def draw_caches(folder):
+@pictures.picture("rivals-caches", "Loss with small caches, and rows of V that decoding reads", 360, legend=3, ncols=2)
+def draw_caches(figure, axes):
     """Draws the loss by the number of keys that the KV cache keeps, and how many rows of V a decode step reads."""
-    figure, axes = charts.figure(720, 360, ncols=2)
-    kept = {size: data.Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
-    read = {length: data.percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
+    kept = {size: Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
+    read = {length: percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
     for place, (model, (title, role)) in enumerate(RIVALS.items()):
         style = {"marker": charts.marker(place), "color": charts.color(role), "label": title.split(",")[0]}
         for axis, measures in zip(axes, (kept, read)):
-            axis.plot(list(measures), [m.scale * m.level(model).mean for m in measures.values()], **style)
-    charts.length_axis(axes[0], list(kept))
+            axis.plot(pictures.points(measures, model).mean(), **style)
+    for axis, measures in zip(axes, (kept, read)):
+        charts.length_axis(axis, list(measures))
     axes[0].set(xlabel="last keys in the cache", ylabel="loss, nats per token")
-    charts.length_axis(axes[1], list(read))
     axes[1].set(xlabel="context, tokens", ylabel="rows of V read, %", ylim=(0, 105))
-    pictures.legend_above(figure, axes[0], 3)
-    charts.save_svg(figure, folder / "rivals-caches.svg", "Loss with small caches, and rows of V that decoding reads")
 
 
-def draw_starts(folder):
+@pictures.picture("rivals-offsets", "Loss and excess sink by the start of tau", 300, legend=3, ncols=2)
+def draw_starts(figure, axes):
     """Draws the loss and the excess sink by the initial value of tau."""
-    figure, axes = charts.figure(720, 300, ncols=2)
-    for axis, measure in zip(axes, (data.LOSS, data.EXCESS)):
-        lists = pictures.by_seed([measure.of(model) for model in STARTS.values()])
-        scaled = [[measure.scale * value for value in seed] for seed in lists]
-        pictures.curves(axis, list(STARTS), scaled, "Elastic-Softmax, tau / i", "s0", marker="o")
-        for model, title, role in ((BASELINE, "softmax", "s1"), ("D.elastic-constant", "constant offset", "s2")):
+    for axis, measure in zip(axes, (LOSS, EXCESS)):
+        points = pd.DataFrame({start: measure.scale * measure.of(model) for start, model in STARTS.items()})
+        pictures.curves(axis, points, "Elastic-Softmax, tau / i", "s0", marker="o")
+        for model, title, role in (("B.softmax", "softmax", "s1"), ("D.elastic-constant", "constant offset", "s2")):
             style = {"color": charts.color(role), "linestyle": "--"}
-            axis.axhline(measure.scale * measure.level(model).mean, label=title, **style)
+            axis.axhline(measure.scale * measure.of(model).mean(), label=title, **style)
         axis.set(xlabel="tau at the start", ylabel=measure.title, xticks=list(STARTS))
         axis.invert_xaxis()
-    pictures.legend_above(figure, axes[0], 3)
-    charts.save_svg(figure, folder / "rivals-offsets.svg", "Loss and excess sink by the start of tau")
 
 
 def write(folder):

@@ -4,7 +4,7 @@ import itertools
 
 from .. import charts
 from ..published import TABLE1_340M, TABLE1_760M
-from . import data, pictures, text
+from . import pictures, text
 from .data import LOSS, Measure, percent
 
 MODELS = {  # name of a model in the recipe table1 -> its title on the page
@@ -23,32 +23,29 @@ MODELS = {  # name of a model in the recipe table1 -> its title on the page
     "titans-mag": "Titans MAG",
     "titans-lmm": "Titans LMM",
 }
-TASKS = {  # title -> task/metric, in the order of the paper's columns
-    "LAMBADA acc": "lambada_openai/acc",
-    "PIQA acc": "piqa/acc",
-    "HellaSwag acc_n": "hellaswag/acc_norm",
-    "WinoGrande acc": "winogrande/acc",
-    "ARC-e acc": "arc_easy/acc",
-    "ARC-c acc_n": "arc_challenge/acc_norm",
-    "SIQA acc": "social_iqa/acc",
-    "BoolQ acc": "boolq/acc",
+TASKS = {  # title -> (task/metric, accuracy by chance in %), in the order of the paper's columns
+    "LAMBADA acc": ("lambada_openai/acc", ""),
+    "PIQA acc": ("piqa/acc", "50"),
+    "HellaSwag acc_n": ("hellaswag/acc_norm", "25"),
+    "WinoGrande acc": ("winogrande/acc", "50"),
+    "ARC-e acc": ("arc_easy/acc", "25"),
+    "ARC-c acc_n": ("arc_challenge/acc_norm", "25"),
+    "SIQA acc": ("social_iqa/acc", "33"),
+    "BoolQ acc": ("boolq/acc", "50"),
 }
 NO_BREAK = ",\u00a0"  # a comma and a non-breaking space
-CHANCE = ("", "50", "25", "50", "25", "25", "33", "50")
 
 
-def task(title, path, digits, scale=1):
-    return Measure(title, f"tasks-{path.split('/')[0]}/{path}/value", digits, scale)
+def task(path):
+    return f"tasks-{path.split('/')[0]}/{path}/value"
 
 
-ACCURACIES = [task(title, path, 1, 100) for title, path in TASKS.items()]
-AVERAGE = percent(
-    "average of 8", lambda model: data.combine(lambda *x: sum(x) / len(x), *(a.of(model) for a in ACCURACIES))
-)
+ACCURACIES = {title: task(path) for title, (path, _) in TASKS.items()}
+AVERAGE = percent("average of 8", tuple(ACCURACIES.values()))
 COLUMNS = (
-    task("WikiText ppl", "wikitext/word_perplexity", 0),
-    task("LAMBADA ppl", "lambada_openai/perplexity", 0),
-    *ACCURACIES,
+    Measure("WikiText ppl", task("wikitext/word_perplexity"), 0),
+    Measure("LAMBADA ppl", task("lambada_openai/perplexity"), 0),
+    *itertools.starmap(percent, ACCURACIES.items()),
     AVERAGE,
 )
 LENGTHS = {
@@ -59,63 +56,59 @@ LENGTHS = {
 
 def spread(measure, model):
     """Returns the text "mean ± half of the difference between the two seeds"."""
-    found = measure.of(f"{model}@100").values()
-    shown = [
-        text.number(x, measure.digits, measure.scale) for x in (sum(found) / len(found), (max(found) - min(found)) / 2)
-    ]
+    found = measure.of(f"{model}@100")
+    shown = (text.number(x, measure.digits, measure.scale) for x in (found.mean(), (found.max() - found.min()) / 2))
     return "\u00a0±\u00a0".join(shown)
 
 
-def by_loss():
-    """Returns the models ordered by the held-out loss."""
-    return sorted(MODELS, key=lambda model: LOSS.level(f"{model}@100").mean)
+def losses():
+    """Returns {model: mean held-out loss}, sorted by the loss."""
+    return dict(sorted(((model, LOSS.of(f"{model}@100").mean()) for model in MODELS), key=lambda item: item[1]))
 
 
 def comparison():
     """Returns the table of all models by benchmark, with the numbers from the paper in small type."""
     rows = []
-    for model in by_loss():
-        paper = [numbers for numbers in (TABLE1_340M.get(model), TABLE1_760M.get(model))]
+    for model in losses():
+        paper = [table.get(model) for table in (TABLE1_340M, TABLE1_760M)]
         cells = [spread(measure, model) for measure in COLUMNS]
         for place in range(len(COLUMNS) if any(paper) else 0):
             cited = [text.number(numbers[place], 1) if numbers else "–" for numbers in paper]
             cells[place] += f"<br><sub>{NO_BREAK.join(cited)}</sub>"
         rows.append([MODELS[model], spread(LOSS, model), *cells])
-    rows.append(["chance", "", "", "", *CHANCE, ""])
+    rows.append(["chance", "", "", "", *(chance for _, chance in TASKS.values()), ""])
     return text.table(["model", LOSS.title, *(measure.title for measure in COLUMNS)], rows)
 
 
 def same_order(paper):
     """Returns (number of pairs of models that our held-out losses rank in the same order as the paper's WikiText
     perplexities, number of all pairs)."""
-    losses = {model: LOSS.level(f"{model}@100").mean for model in paper}
-    pairs = list(itertools.combinations(paper, 2))
-    return sum((paper[a][0] < paper[b][0]) == (losses[a] < losses[b]) for a, b in pairs), len(pairs)
+    ours, pairs = losses(), list(itertools.combinations(paper, 2))
+    return sum((paper[a][0] < paper[b][0]) == (ours[a] < ours[b]) for a, b in pairs), len(pairs)
 
 
-def draw(folder):
+@pictures.picture(
+    "table1", "Held-out loss of fourteen models, and loss by context length", 400, ncols=2, width_ratios=(1, 1.15)
+)
+def draw(figure, axes):
     """Draws the held-out loss of every model with one mark per seed, and the loss of five models by context length."""
-    figure, axes = charts.figure(720, 400, ncols=2, width_ratios=(1, 1.15))
     shown = {"lazy": "s0", "softmax": "s1", "gated-deltanet": "s2", "mamba2": "s3", "ttt-linear": "s4"}
-    ordered, short = by_loss(), {model: title.split(" (")[0] for model, title in MODELS.items()}
-    for place, model in enumerate(ordered):
-        losses = list(LOSS.of(f"{model}@100").values())
-        axes[0].plot(losses, [place] * len(losses), "o-", color=charts.color(shown.get(model, "s6")))
-    axes[0].set_yticks(range(len(ordered)), [short[model] for model in ordered])
-    axes[0].set(ylim=(len(ordered) - 0.5, -0.5), xlabel="held-out loss, nats per token")
-    axes[0].grid(axis="y", visible=False)
+    short = {model: MODELS[model].split(" (")[0] for model in losses()}
+    for place, model in enumerate(short):
+        found = LOSS.of(f"{model}@100")
+        axes[0].plot(found, [place] * len(found), "o-", color=charts.color(shown.get(model, "s6")))
+    pictures.rows_axis(axes[0], short.values())
+    axes[0].set_xlabel("held-out loss, nats per token")
     for model, role in shown.items():
-        columns = [measure.of(f"{model}@100") for measure in LENGTHS.values()]
-        pictures.curves(axes[1], list(LENGTHS), pictures.by_seed(columns), short[model], role)
+        pictures.curves(axes[1], pictures.points(LENGTHS, f"{model}@100"), short[model], role)
     charts.length_axis(axes[1], list(LENGTHS))
     axes[1].set(xlabel="context, tokens", ylabel="loss, nats per token")
     axes[1].legend(loc="upper left", fontsize=12)
-    charts.save_svg(figure, folder / "table1.svg", "Held-out loss of fourteen models, and loss by context length")
 
 
 def write(folder):
     draw(folder)
-    measured = {MODELS[model]: model for model in by_loss() if LENGTHS[512].of(f"{model}@100")}
+    measured = {MODELS[model]: model for model in losses() if len(LENGTHS[512].of(f"{model}@100"))}
     text.write_page(
         folder,
         "table1",

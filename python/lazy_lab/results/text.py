@@ -5,6 +5,7 @@ import textwrap
 
 import jinja2
 
+from .. import statistics
 from . import data
 
 COLUMNS = 120  # maximum width of a line outside of tables and code
@@ -12,7 +13,7 @@ COLUMNS = 120  # maximum width of a line outside of tables and code
 
 def number(value, digits=3, scale=1.0, signed=False):
     """Returns a number with fixed digits after the point."""
-    rounded = round(scale * value, digits) + 0.0  # a negative zero becomes zero
+    rounded = round(float(scale * value), digits) + 0.0  # a negative zero becomes zero
     return f"{rounded:{'+' if signed else ''}.{digits}f}"
 
 
@@ -21,32 +22,35 @@ def estimate(interval, digits=3, scale=1.0, signed=False):
     None."""
     if interval is None:
         return ""
-    shown = [number(value, digits, scale, signed) for value in (interval.mean, interval.low or 0, interval.high or 0)]
-    return f"{shown[0]} (1)" if interval.low is None else f"{shown[0]} [{shown[1]}, {shown[2]}]"
+    mean = number(interval.mean, digits, scale, signed)
+    if interval.low is None:
+        return f"{mean} (1)"
+    return f"{mean} [{', '.join(number(bound, digits, scale, signed) for bound in (interval.low, interval.high))}]"
 
 
 def level(measure, models, digits=None):
-    """Returns the text of estimate() for a Measure of one model, or of the mean over a tuple of models."""
-    return estimate(measure.level(models), measure.digits if digits is None else digits, measure.scale)
+    """Formats a Measure of one model, the mean over a tuple of models, or the paired difference [models, baselines],
+    which has explicit signs."""
+    digits = measure.digits if digits is None else digits
+    return estimate(measure.interval(models), digits, measure.scale, signed=isinstance(models, list))
 
 
 def mean(measure, models, digits=None):
-    """Returns the mean over seeds of a Measure as text, without its interval."""
-    interval = measure.level(models)
-    return number(interval.mean, measure.digits if digits is None else digits, measure.scale) if interval else ""
+    """Formats like level(), but without the interval of a model or of a mean over models."""
+    if isinstance(models, list):
+        return level(measure, models, digits)
+    column = measure.of(models)
+    return number(column.mean(), measure.digits if digits is None else digits, measure.scale) if len(column) else ""
 
 
 def effect(measure, models, baselines, digits=None):
-    """Returns the text of estimate() for the paired difference models - baselines, with explicit signs. Returns "" if
-    `models` and `baselines` are the same."""
-    if models == baselines:
-        return ""
-    digits = measure.digits if digits is None else digits
-    return estimate(measure.effect(models, baselines), digits, measure.scale, signed=True)
+    return level(measure, [models, baselines], digits)
 
 
-def power(measure, models=data.ELASTIC, baselines=data.SOFTMAX):
-    return number(measure.detectable(models, baselines), measure.digits, measure.scale)
+def power(measure, *difference):
+    """Formats the smallest true difference [models, baselines] that a paired t test would find with a power of 80 %."""
+    found = measure.interval(list(difference or data.NORMALIZER))
+    return number(statistics.detectable(found), measure.digits, measure.scale)
 
 
 def table(header, rows):
@@ -55,31 +59,17 @@ def table(header, rows):
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-def grid(corner, rows, columns, cell):
-    """Returns a Markdown table whose cells are cell(row, column). rows and columns: {title: argument of cell}. `corner`
-    is the title of the first column."""
-    return table(
-        [corner, *columns],
-        [[title, *(cell(row, column) for column in columns.values())] for title, row in rows.items()],
-    )
-
-
-def level_or_effect(measure, models, level=level):
-    """Formats a Measure. If `models` is a list [models, baselines], returns the difference; if it is a model or a tuple
-    of models, returns the mean."""
-    return effect(measure, *models) if isinstance(models, list) else level(measure, models)
-
-
 def models_by_measures(corner, models, measures, cell=level):
-    """Returns a table with one row per model and one column per Measure. models: {title: model or tuple of models}."""
-    return grid(corner, models, {measure.title: measure for measure in measures}, lambda row, column: cell(column, row))
+    """Returns a table with one row per model and one column per Measure. models: {title: model or models, see
+    level()}. `corner` is the title of the first column."""
+    rows = [[title, *(cell(measure, model) for measure in measures)] for title, model in models.items()]
+    return table([corner, *(measure.title for measure in measures)], rows)
 
 
 def measures_by_columns(corner, measures, columns):
-    """Returns a table with one row per Measure. columns: {title: model or tuple of models}, for which the mean without
-    interval is shown, or {title: [models, baselines]}, for which the paired difference is shown."""
-    cell = lambda measure, column: level_or_effect(measure, column, mean)
-    return grid(corner, {measure.title: measure for measure in measures}, columns, cell)
+    """Returns a table with one row per Measure. columns: {title: model or models, see mean()}."""
+    rows = [[measure.title, *(mean(measure, column) for column in columns.values())] for measure in measures]
+    return table([corner, *columns], rows)
 
 
 def wrapped(page):
