@@ -8,14 +8,15 @@ from pathlib import Path
 
 from ..errors import UserError
 from ..records import FOLDER
-from . import details, overview, paper_figures, rivals, table1
+from . import details, overview, overview_pictures, paper_figures, rivals, table1, text
+from .pictures import Picture
 
-PAGES = {
-    "README": overview.write,
-    "table1": table1.write,
-    "rivals": rivals.write,
-    "figures": paper_figures.write,
-    "details": details.write,
+PAGES = {  # name -> modules whose names the template uses, and whose pictures the page shows
+    "README": (overview_pictures, overview),
+    "table1": (table1,),
+    "rivals": (rivals,),
+    "figures": (paper_figures,),
+    "details": (details,),
 }
 
 
@@ -24,7 +25,11 @@ def write_pages(folder, names=PAGES):
     for name in names:
         if name not in PAGES:
             raise UserError(f"lab pages: expected a page of {', '.join(PAGES)}; found {name}")
-        PAGES[name](folder)
+        values = dict(item for module in PAGES[name] for item in vars(module).items())
+        for picture in values.values():
+            if isinstance(picture, Picture):
+                picture.write(folder)
+        text.write_page(folder, name, **values)
 
 
 def differing(folder, names=PAGES):

@@ -22,21 +22,6 @@ EFFECTS = (
     Measure("kurtosis of the residual stream", f"{ACTIVATIONS}/residual/other_positions/kurtosis", 0),
     LONG_WINDOWS,
 )
-BASES = {
-    "softmax, 1e4": "B.softmax",
-    "softmax, 5e4": "softmax-base50000@200",
-    "softmax, 1.5e5": "B.softmax-base150k",
-    "softmax, 1e6": "softmax-base1000000@200",
-    "Lazy, 1e4": "B.elastic-bias",
-    "Lazy, 5e4": "lazy-base50000@200",
-    "Lazy, 1.5e5": "B.lazy",
-    "Lazy, 1e6": "lazy-base1000000@200",
-}
-STREAMED = {"Lazy": "lazy@200", "softmax, RoPE base 1.5e5": "softmax-rope150k@200"}
-CACHES = [
-    Measure(title, f"streaming/{name}")
-    for title, name in (("all keys", "full"), ("last 512 keys", "window"), ("first 4 and last 508", "first"))
-]
 
 
 def effects():
@@ -76,7 +61,3 @@ def runs():
         if "block" in record
     ]
     return text.table(["model", "seed", "tokens", *(m.title for m in measures), "block of the protocol"], rows)
-
-
-def write(folder):
-    text.write_page(folder, "details", **globals())

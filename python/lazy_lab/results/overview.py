@@ -3,7 +3,7 @@
 import pandas as pd
 
 from .. import statistics
-from . import data, overview_pictures, text
+from . import data, text
 from .data import DENSITY, ELASTIC, EXCESS, LOSS, RATIO, SINK, SOFTMAX, Measure, percent
 
 
@@ -40,6 +40,7 @@ RISES = {
     tokens: Measure(str(tokens), [f"{data.LENGTHS}/{length}/loss" for length in (tokens, 512)])
     for tokens in (1024, 2048, 4096)
 }
+COMPARED = {title: model for model, (title, _) in data.COMPARED.items()}
 HALF = ("F1.elastic-from-minus-05", "B.elastic")
 SMOL = ["smollm2-135m/lazy", "smollm2-135m/softmax"]
 # Rows or columns of tables. Title -> model, models or difference, see data.combine()
@@ -49,16 +50,16 @@ DIFFERENCES = {
     "Lazy - softmax, 200M, 3 seeds": data.LAZY,
     "Lazy - softmax, 600M, 2 seeds": data.LONG,
 }
-SINGLE = {"softmax, 200M": "B.softmax", "Lazy, 200M": "B.lazy", "softmax, 600M": "E.softmax", "Lazy, 600M": "E.lazy"}
-POSITIONS = {
+TWO_BUDGETS = FOUR | DIFFERENCES
+RISE_ROWS = {
+    **FOUR,
+    "softmax, 200M": "B.softmax",
+    "Lazy, 200M": "B.lazy",
+    "softmax, 600M": "E.softmax",
+    "Lazy, 600M": "E.lazy",
+    **DIFFERENCES,
     "with - without distance bias, 200M, 3 seeds": [ELASTIC[i::2] + SOFTMAX[i::2] for i in (1, 0)],
     "trained ALiBi - RoPE, both softmax, 200M, 3 seeds": ["F1.softmax-alibi-trained", "B.softmax"],
-}
-TWO_BUDGETS = FOUR | DIFFERENCES
-RISE_ROWS = FOUR | SINGLE | DIFFERENCES | POSITIONS
-POST_HOC = {
-    **{"softmax": SOFTMAX, "thresholded": data.THRESHOLDED, "Elastic-Softmax": ELASTIC},
-    "Elastic-Softmax - thresholded": [ELASTIC, data.THRESHOLDED],
 }
 LAST_WORD = [Measure("", f"measures/lambada/{windows}/last_word_loss") for windows in ("bos_every_window", "no_bos")]
 WITHOUT_BOS = [Measure("", [no_bos.read, bos.read]) for bos, no_bos in (data.OTHER_TEXT[3:5], LAST_WORD)]
@@ -71,14 +72,6 @@ UPTRAINED = {
     "hellaswag": percent("HellaSwag, %", "tasks/hellaswag/acc_norm"),
     "sink": percent("weight on the first key, %", "attention/overall/sink_ratio"),
     "alive": percent("pairs with nonzero weight, %", "attention/overall/alive_fraction"),
-}
-PRETRAINED = {
-    "SmolLM2-135M: Lazy": "smollm2-135m/lazy",
-    "SmolLM2-135M: softmax": "smollm2-135m/softmax",
-    "SmolLM2-135M: difference": SMOL,
-    "Gemma 3 270M: Lazy": "gemma3-270m/lazy",
-    "Gemma 3 270M: softmax": "gemma3-270m/softmax",
-    "Gemma 3 270M: difference": ["gemma3-270m/lazy", "gemma3-270m/softmax"],
 }
 
 
@@ -101,23 +94,6 @@ def speed():
         "ratios": {kind: lazy[kind] / softmax[kind] for kind in kinds},
         "saved_ms": softmax["attention per decode step"] - lazy["attention per decode step"],
     }
-
-
-def collapse():
-    """Returns the table of the collapse of the final hidden states by context length, for models that were trained on
-    100M tokens with two seeds."""
-    models = {
-        "Lazy": "lazy@100",
-        "softmax, RoPE base 1e4": "softmax@100",
-        "softmax, RoPE base 1.5e5": "softmax-rope150k@100",
-        "Mamba2": "mamba2@100",
-    }
-    measures = [
-        Measure(f"{title}, {tokens} tokens", f"lengths-{tokens}/collapse/{tokens}/{name}", digits)
-        for title, name, digits in (("cosine", "cosine", 2), ("effective rank", "effective_rank", 0))
-        for tokens in (512, 2048, 8192)
-    ]
-    return text.models_by_measures("100M tokens, 2 seeds", models, measures, text.mean)
 
 
 def claims():
@@ -156,14 +132,7 @@ def clear():
     return [title for title, interval in found.items() if interval.low > 0 or interval.high < 0]
 
 
-def write(folder):
-    overview_pictures.write(folder)
-    parameters = {model: data.trainings()[model][1]["parameters"] for model in data.LAZY}
-    parameters["gated@200"] = data.trainings()["gated@200"][1]["train"]["parameters"]
-    chosen = {
-        "compared": {title: model for model, (title, _) in data.COMPARED.items()},
-        "clear": clear(),
-        "parameters": {model: f"{count:,}" for model, count in parameters.items()},
-        "speed": speed(),
-    }
-    text.write_page(folder, "README", **globals() | chosen)
+def parameters(model):
+    """Returns the number of parameters of a model as text."""
+    record = data.trainings()[model][1]
+    return f"{record.get('train', record)['parameters']:,}"

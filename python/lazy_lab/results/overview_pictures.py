@@ -7,7 +7,6 @@ from .data import Measure, percent
 
 @pictures.picture("head-start", "Difference of the validation loss over training", 330)
 def head_start(figure, axes):
-    """Draws the difference of the validation loss between Lazy and softmax during training."""
     for model, difference, label, role in (
         ("B.lazy", data.NORMALIZER, "Elastic-Softmax - softmax, trained on 200M tokens", "s0"),
         ("E.lazy", data.LONG, "Lazy - softmax, trained on 600M tokens", "s3"),
@@ -20,7 +19,6 @@ def head_start(figure, axes):
 
 @pictures.picture("other-text", "Differences on WikiText and LAMBADA", 330, legend=2, ncols=2, width_ratios=(2, 1))
 def other_text(figure, axes):
-    """Draws the confidence intervals of the differences on other texts, for models trained on 200M and 600M tokens."""
     for axis, chosen, label in (
         (axes[0], data.OTHER_TEXT[:5], "loss, nats per token"),
         (axes[1], data.OTHER_TEXT[5:], "accuracy, points"),
@@ -38,7 +36,6 @@ def other_text(figure, axes):
 
 @pictures.picture("sink", "Weight on the first key by layer, and excess sink over training", 330, legend=2, ncols=2)
 def sink(figure, axes):
-    """Draws the weight on the first key by layer, and the excess sink during training."""
     ratios = data.by_layer(f"{data.SINK}/by_head/sink_ratio")
     for label, models, long, role in (
         ("softmax", data.SOFTMAX, "E.softmax", "s1"),
@@ -56,8 +53,6 @@ def sink(figure, axes):
 
 @pictures.picture("sparsity", "Nonzero pairs by layer, and decoding time by context length", 330, legend=2, ncols=2)
 def sparsity(figure, axes):
-    """Draws the share of query-key pairs with a nonzero weight by layer, and the time of the attention kernels in a
-    decode step by context length."""
     fractions = data.by_layer(f"{data.SINK}/by_head/alive_fraction")
     pictures.curves(axes[0], pictures.points(fractions, data.ELASTIC), "", "s0")
     axes[0].set(xlabel="layer", ylabel="pairs with nonzero weight, %", xticks=list(fractions), ylim=(0, 30))
@@ -74,7 +69,6 @@ def sparsity(figure, axes):
     "length", "Loss by context length; all models were trained on 512 tokens", 340, legend=3, ncols=2, sharey=True
 )
 def length(figure, axes):
-    """Draws the loss by context length, for models trained on 200M and 600M tokens."""
     styles = (("Lazy", "s0"), ("softmax", "s1"), ("softmax, trained ALiBi", "s4"))
     lengths = data.at(data.trainings()["B.lazy"][1], data.LENGTHS)
     losses = {int(length): Measure("", f"{data.LENGTHS}/{length}/loss") for length in lengths}
@@ -91,12 +85,6 @@ def length(figure, axes):
 
 @pictures.picture("compared", "Held-out loss and excess sink of ten models", 420, ncols=2, sharey=True)
 def compared(figure, axes):
-    """Draws the held-out loss and the excess sink of every model that was trained on 200M tokens."""
     loss = data.LOSS._replace(title="held-out loss, nats per token")
     pictures.compare_models(axes, data.COMPARED, (loss, data.EXCESS))
     axes[1].set_xlim(0, None)
-
-
-def write(folder):
-    for draw in (head_start, other_text, sink, sparsity, length, compared):
-        draw(folder)

@@ -1,6 +1,7 @@
 """Drawing functions that several pages share. charts.py has the style and the colors."""
 
-import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -9,25 +10,30 @@ from .. import charts
 ZERO_LINE = {"color": charts.color("axis"), "linewidth": 1, "zorder": 1}
 
 
+@dataclass
+class Picture:
+    """A picture of a page: NAME.svg."""
+
+    name: str
+    title: str  # text for screen readers
+    height: int
+    legend: int  # number of columns of one legend above the figure, which covers no curve; 0 for none
+    panels: dict  # arguments of pyplot.subplots
+    draw: Callable  # function that draws on (figure, axes)
+
+    def write(self, folder):
+        figure, axes = charts.figure(720, self.height, **self.panels)
+        self.draw(figure, axes)
+        if self.legend:
+            entries = (axis.get_legend_handles_labels() for axis in figure.axes)
+            figure.legend(*next(filter(any, entries)), loc="outside upper left", ncols=self.legend)
+        charts.save_svg(figure, folder / f"{self.name}.svg", self.title)
+
+
 def picture(name, title, height, legend=0, **panels):
-    """Decorates a function that draws on (figure, axes), and returns a function that writes NAME.svg to a folder.
-
-    legend: number of columns of one legend above the figure, which covers no curve; 0 for none. panels: arguments of
-    pyplot.subplots."""
-
-    def decorate(draw):
-        @functools.wraps(draw)
-        def write(folder):
-            figure, axes = charts.figure(720, height, **panels)
-            draw(figure, axes)
-            if legend:
-                entries = (axis.get_legend_handles_labels() for axis in figure.axes)
-                figure.legend(*next(filter(any, entries)), loc="outside upper left", ncols=legend)
-            charts.save_svg(figure, folder / f"{name}.svg", title)
-
-        return write
-
-    return decorate
+    """Decorates a function that draws on (figure, axes): it becomes a Picture, which __main__.py finds in the module of
+    the page."""
+    return lambda draw: Picture(name, title, height, legend, panels, draw)
 
 
 def points(measures, models):

@@ -13,6 +13,7 @@ RIVALS = {
     for model, shown in data.COMPARED.items()
     if model in ("B.softmax", "B.elastic", "B.lazy") or "@" in model
 }
+MODELS = {title: model for model, (title, _) in RIVALS.items()}
 OFFSETS = {  # title -> model; other offsets and initial values of tau; the last two models have a single seed
     "softmax": "B.softmax",
     "ReLU(softmax + tau), tau from 0": "D.elastic-constant",
@@ -51,13 +52,11 @@ def offsets():
 
 @pictures.picture("rivals-quantization", "Kurtosis, and loss added by low-bit formats", 330, ncols=3, sharey=True)
 def draw_properties(figure, axes):
-    """Draws the kurtosis of the activations, and by how much two low-bit formats increase the loss."""
     pictures.compare_models(axes, RIVALS, (KURTOSIS, W4A4, KV4))
 
 
 @pictures.picture("rivals-caches", "Loss with small caches, and rows of V that decoding reads", 360, legend=3, ncols=2)
 def draw_caches(figure, axes):
-    """Draws the loss by the number of keys that the KV cache keeps, and how many rows of V a decode step reads."""
     kept = {size: Measure("", f"cache/caches/streaming:0+{size}/loss") for size in (64, 128, 256)}
     read = {length: percent("", f"cache/values/full/{length}/share") for length in (64, 128, 256, 512, 1024)}
     for place, (model, (title, role)) in enumerate(RIVALS.items()):
@@ -72,7 +71,6 @@ def draw_caches(figure, axes):
 
 @pictures.picture("rivals-offsets", "Loss and excess sink by the start of tau", 300, legend=3, ncols=2)
 def draw_starts(figure, axes):
-    """Draws the loss and the excess sink by the initial value of tau."""
     for axis, measure in zip(axes, (LOSS, EXCESS)):
         points = pd.DataFrame({start: measure.scale * measure.of(model) for start, model in STARTS.items()})
         pictures.curves(axis, points, "Elastic-Softmax, tau / i", "s0", marker="o")
@@ -81,10 +79,3 @@ def draw_starts(figure, axes):
             axis.axhline(measure.scale * measure.of(model).mean(), label=title, **style)
         axis.set(xlabel="tau at the start", ylabel=measure.title, xticks=list(STARTS))
         axis.invert_xaxis()
-
-
-def write(folder):
-    for draw in (draw_properties, draw_caches, draw_starts):
-        draw(folder)
-    models = {title: model for model, (title, _) in RIVALS.items()}
-    text.write_page(folder, "rivals", **globals() | {"models": models})

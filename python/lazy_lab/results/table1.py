@@ -87,11 +87,16 @@ def same_order(paper):
     return sum((paper[a][0] < paper[b][0]) == (ours[a] < ours[b]) for a, b in pairs), len(pairs)
 
 
+def by_length():
+    """Returns the table of the loss by context length, of the models for which it was measured."""
+    measured = {MODELS[model]: model for model in losses() if len(LENGTHS[512].of(f"{model}@100"))}
+    return text.models_by_measures("loss in windows of", measured, LENGTHS.values(), spread)
+
+
 @pictures.picture(
     "table1", "Held-out loss of fourteen models, and loss by context length", 400, ncols=2, width_ratios=(1, 1.15)
 )
 def draw(figure, axes):
-    """Draws the held-out loss of every model with one mark per seed, and the loss of five models by context length."""
     shown = {"lazy": "s0", "softmax": "s1", "gated-deltanet": "s2", "mamba2": "s3", "ttt-linear": "s4"}
     short = {model: MODELS[model].split(" (")[0] for model in losses()}
     for place, model in enumerate(short):
@@ -104,16 +109,3 @@ def draw(figure, axes):
     charts.length_axis(axes[1], list(LENGTHS))
     axes[1].set(xlabel="context, tokens", ylabel="loss, nats per token")
     axes[1].legend(loc="upper left", fontsize=12)
-
-
-def write(folder):
-    draw(folder)
-    measured = {MODELS[model]: model for model in losses() if len(LENGTHS[512].of(f"{model}@100"))}
-    text.write_page(
-        folder,
-        "table1",
-        table=comparison(),
-        by_length=text.models_by_measures("loss in windows of", measured, LENGTHS.values(), spread),
-        order={"340M": same_order(TABLE1_340M), "760M": same_order(TABLE1_760M)},
-        AVERAGE=AVERAGE,
-    )
