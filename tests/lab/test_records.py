@@ -39,15 +39,6 @@ def steps():
     return records.read("steps")
 
 
-def numbers(value):
-    """Yields every number of a JSON value."""
-    if isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from numbers(item)
-    elif isinstance(value, (int, float)):
-        yield value
-
-
 def test_files_are_small():
     assert sum(path.stat().st_size for path in records.STUDIES.values()) < 3_000_000
 
@@ -60,7 +51,7 @@ def test_records_have_the_keys_of_their_study(study, request):
     for record in found:
         snapshots = {"snapshots": list} if record.get("block") == "E" else {}
         assert {key: type(value) for key, value in record.items()} == expected | snapshots, record["file"]
-        assert all(map(math.isfinite, numbers(record))), record["file"]
+        json.dumps(record, allow_nan=False)  # raises an exception for a number that is not finite
 
 
 def test_evidence_agrees_with_the_protocol(evidence):

@@ -43,14 +43,6 @@ def test_differences_are_paired_by_seed():
     assert paired_difference({1: 1.0}, {2: 1.0}) is None
 
 
-def test_interval_and_p_by_hand():
-    # Mean 2, sample variance 1, standard error 1 / sqrt(3). The 97.5 % point of t is 4.302653 (2 degrees of freedom).
-    found = student_interval([1, 2, 3])
-    assert (found.deviation, found.high - 2) == pytest.approx((1, 4.302653 / math.sqrt(3)), rel=1e-6)
-    # With 2 degrees of freedom, P(|T| > t) = 1 - t / sqrt(2 + t^2); here t = 2 sqrt(3).
-    assert p_value([1, 2, 3]) == pytest.approx(1 - 2 * math.sqrt(3) / math.sqrt(14))
-
-
 def test_one_value_and_equal_values_have_no_p():
     assert student_interval([1.5]) == Interval(1.5, 1)
     assert student_interval([]) is p_value([1.5]) is p_value([0.1, 0.1, 0.1]) is None

@@ -133,9 +133,9 @@ def percent(title, read, digits=1):
     return Measure(title, read, digits, 100)
 
 
-def by_layer(path, layers=range(1, 13)):
+def by_layer(path):
     """Returns {layer: Measure in %} for a path whose list has one item per layer. Layers are counted from 1."""
-    return {layer: percent("", f"{path}/{layer - 1}") for layer in layers}
+    return {layer: percent("", f"{path}/{layer - 1}") for layer in range(1, 13)}
 
 
 def validation_losses(model):
