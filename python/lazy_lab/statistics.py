@@ -66,13 +66,3 @@ def detectable(difference, power=0.8):
     from statsmodels.stats.power import TTestPower
 
     return difference.deviation * TTestPower().solve_power(nobs=difference.count, alpha=1 - LEVEL, power=power)
-
-
-def contrast(cells, factors):
-    """Returns the main effect of one factor, or the interaction of several factors, in a full factorial design.
-
-    cells: {levels: value}, where levels is a tuple with 0 or 1 per factor. factors: places in this tuple. The effect is
-    the sum of sign times value, divided by half the number of cells: for one factor, the mean at its high level minus
-    the mean at its low level."""
-    signs = {levels: math.prod(2 * levels[factor] - 1 for factor in factors) for levels in cells}
-    return sum(signs[levels] * value for levels, value in cells.items()) / (len(cells) / 2)

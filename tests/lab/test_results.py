@@ -15,7 +15,7 @@ from lazy_lab import records
 from lazy_lab.errors import UserError
 from lazy_lab.report import write_report
 from lazy_lab.results import __main__ as command
-from lazy_lab.results import data, overview, table1, text
+from lazy_lab.results import data, details, overview, table1, text
 from lazy_lab.statistics import Interval, detectable
 
 PAGES = Path(__file__).parents[2] / "docs/results"
@@ -67,6 +67,18 @@ def test_main_effect_matches_a_direct_computation():
     half = 4.302652729911275 * error  # 97.5 % quantile of Student's t with two degrees of freedom
     expected = f"+{mean:.1f} [+{mean - half:.1f}, +{mean + half:.1f}]"
     assert text.level(data.LAMBADA, data.NORMALIZER) == expected == "+3.2 [+2.8, +3.6]"
+
+
+def test_interaction_is_half_of_the_difference_of_two_effects():
+    def effect_of_elastic(seed, *names):
+        losses = [evidence("B", name, "heldout/loss")[seed] for name in names]
+        return (losses[2] + losses[3] - losses[0] - losses[1]) / 2
+
+    biased = ("softmax-bias", "softmax-bias-base150k", "elastic-bias", "lazy")
+    plain = ("softmax", "softmax-base150k", "elastic", "elastic-base150k")
+    values = [(effect_of_elastic(seed, *biased) - effect_of_elastic(seed, *plain)) / 2 for seed in (1, 2, 3)]
+    header, _, row, *_ = (line.split(" | ") for line in details.effects().splitlines())
+    assert row[header.index("Elastic-Softmax x bias")].split()[0] == f"{sum(values) / 3:+.3f}"
 
 
 def test_steps_of_recipes_are_means_over_their_texts():

@@ -10,7 +10,6 @@ pytest.importorskip("statsmodels")
 
 from lazy_lab.statistics import (  # noqa: E402
     Interval,
-    contrast,
     detectable,
     holm,
     p_value,
@@ -70,10 +69,3 @@ def test_detectable_difference_of_two_seeds_by_the_closed_form():
     difference = detectable(Interval(0, 2, deviation=1))
     power = stats.norm.expect(lambda x: 2 * stats.norm.cdf(abs(x + math.sqrt(2) * difference) / critical) - 1)
     assert power == pytest.approx(0.8, abs=1e-6)
-
-
-def test_contrasts_by_hand():
-    # For value = 5 + 2 a - b + 4 a b, the main effect of a is the mean of its effects with b (6) and without b (2),
-    # which is 4. The interaction is half the difference of these two effects, which is 2.
-    cells = {(a, b): 5 + 2 * a - b + 4 * a * b for a in (0, 1) for b in (0, 1)}
-    assert [contrast(cells, factors) for factors in ((0,), (1,), (0, 1))] == [4, 1, 2]

@@ -25,14 +25,15 @@ EFFECTS = (
 
 
 def effects():
-    """Returns the table of the main effect of each part of Lazy Attention and of the interactions between two parts."""
-    shown = (*((part,) for part in range(3)), *itertools.combinations(range(3), 2))
-    rows = []
-    for measure in EFFECTS:
-        cells = {levels: measure.of(model) for levels, model in FACTORS.items()}
-        found = [statistics.student_interval(statistics.contrast(cells, factors)) for factors in shown]
-        rows.append([measure.title, *(text.estimate(x, measure.digits, measure.scale, signed=True) for x in found)])
-    return text.table(["", *(" x ".join(PARTS[factor] for factor in factors) for factors in shown)], rows)
+    """Returns the table of the main effect of each part of Lazy Attention and of the interactions between two parts.
+    Each is a difference of means: the models in which an even number of the parts is missing minus the others."""
+    columns = {}
+    for parts in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
+        groups = ([], [])
+        for levels, model in FACTORS.items():
+            groups[sum(1 - levels[part] for part in parts) % 2].append(model)
+        columns[" x ".join(PARTS[part] for part in parts)] = [tuple(group) for group in groups]
+    return text.measures_by_columns("", EFFECTS, columns)
 
 
 def precision():
