@@ -92,10 +92,10 @@ def test_measures_by_hand():
     long, short = (evidence("E", "lazy", f"lengths/bos_every_window/{n}/loss") for n in (2048, 512))
     assert dict(overview.RISES[2048].of("E.lazy")) == {seed: long[seed] - short[seed] for seed in long}
     ratios = evidence("B", "lazy", "sinks/512/bos/by_head/sink_ratio")[1]
-    expected = sum(sum(layer) / len(layer) for layer in ratios[9:12]) / 3
+    expected = 100 * sum(sum(layer) / len(layer) for layer in ratios[9:12]) / 3
     assert overview.LATE.of("B.lazy")[1] == pytest.approx(expected, rel=1e-12)
     first, others = (evidence("B", "lazy", f"sinks/512/bos/{name}") for name in ("sink_ratio", "density"))
-    expected = {seed: first[seed] / (first[seed] + others[seed]) for seed in first}
+    expected = {seed: 100 * first[seed] / (first[seed] + others[seed]) for seed in first}
     assert dict(overview.FIRST_SHARE.of("B.lazy")) == pytest.approx(expected, rel=1e-12)
 
 

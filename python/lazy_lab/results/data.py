@@ -110,8 +110,8 @@ def combine(choice, read):
 
 class Measure(NamedTuple):
     """A measured quantity, shown as a column or row of a table. `read` is a path or a combination of paths, see
-    combine(), or a function from the name of a model to a column. The table shows values times `scale`, with `digits`
-    digits after the point."""
+    combine(), or a function from the name of a model to a column. Values are multiplied by `scale`; tables show
+    `digits` digits after the point."""
 
     title: str
     read: str | tuple | list | Callable
@@ -120,9 +120,8 @@ class Measure(NamedTuple):
 
     def of(self, models):
         """Returns the column of a model, the mean of a tuple of models, or the difference [models, baselines]."""
-        if callable(self.read):
-            return combine(models, self.read).dropna()
-        return combine(models, lambda model: combine(self.read, lambda path: values(model, path)))
+        read = self.read if callable(self.read) else lambda model: combine(self.read, lambda path: values(model, path))
+        return self.scale * combine(models, read).dropna()
 
     def interval(self, models):
         """Returns the mean over seeds with its confidence interval, or None without any value."""

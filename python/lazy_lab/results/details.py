@@ -55,7 +55,7 @@ def runs():
     measures = (*losses, RATIO, EXCESS, DENSITY, ALIVE)
     rows = [
         [record["cell"], seed, f"{record['tokens'] / 1e6:.0f}M"]
-        + [text.number(measure.of(model)[seed], measure.digits, measure.scale) for measure in measures]
+        + [text.number(measure.of(model)[seed], measure.digits) for measure in measures]
         + [record["block"]]
         for model, seeds in data.trainings().items()
         for seed, record in seeds.items()

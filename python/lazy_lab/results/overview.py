@@ -101,28 +101,28 @@ def claims():
     together by Holm's method."""
     excess = EXCESS._replace(read=f"{SINK}/excess")  # excess as the protocol defines it
     rise, softmax_rise = (RISES[2048].of(model) for model in ("B.lazy", "B.softmax-base150k"))
-    # Claim of the paper with its rule -> measured values, bound, claimed side, digits and factor in the table
+    # Claim of the paper with its rule -> measured values, bound, claimed side, digits in the table
     stated = {
         "It mitigates the sink: excess sink, Elastic-Softmax / softmax, below 0.25": (
-            excess.of(ELASTIC) / excess.of(SOFTMAX), 0.25, "below", 3, 1),
+            excess.of(ELASTIC) / excess.of(SOFTMAX), 0.25, "below", 3),
         "It eliminates the sink: excess sink of Elastic-Softmax, %, below 0.5": (
-            excess.of(ELASTIC), 0.005, "below", 1, 100),
+            excess.of(ELASTIC), 0.5, "below", 1),
         "It lowers the loss: held-out loss, Elastic-Softmax - softmax, below 0": (
-            LOSS.of(data.NORMALIZER), 0, "below", 3, 1),
+            LOSS.of(data.NORMALIZER), 0, "below", 3),
         "Lazy extrapolates better: rise to 2048 tokens - 0.75 of softmax's rise (base 1.5e5), below 0": (
-            rise - 0.75 * softmax_rise, 0, "below", 3, 1),
+            rise - 0.75 * softmax_rise, 0, "below", 3),
         "A start at tau = 0 hinders: weight on the first key, tau from 0 / tau from -1, above 2": (
-            RATIO.of("D.elastic-from-0") / RATIO.of("B.elastic"), 2, "above", 3, 1),
+            RATIO.of("D.elastic-from-0") / RATIO.of("B.elastic"), 2, "above", 3),
         "Sparsity is learned, in density: Elastic-Softmax - thresholded, points, below -5": (
-            DENSITY.of([ELASTIC, data.THRESHOLDED]), -0.05, "below", 1, 100),
+            DENSITY.of([ELASTIC, data.THRESHOLDED]), -5, "below", 1),
     }  # fmt: skip
     p_values = statistics.holm([statistics.p_value(values, bound) for values, bound, *_ in stated.values()])
     rows = []
-    for (claim, (values, bound, side, *style)), p in zip(stated.items(), p_values):
+    for (claim, (values, bound, side, digits)), p in zip(stated.items(), p_values):
         found = statistics.student_interval(values)
         # The 95 % interval does not contain the bound if the corrected p, which is not below p, is below 0.05.
         answer = "reproduced" if (found.mean < bound) == (side == "below") else "refuted"
-        rows.append([claim, text.estimate(found, *style), text.number(p), answer if p < 0.05 else "open"])
+        rows.append([claim, text.estimate(found, digits), text.number(p), answer if p < 0.05 else "open"])
     return text.table(["claim of the paper and rule", "found", "adjusted p", ""], rows)
 
 

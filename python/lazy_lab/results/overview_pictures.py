@@ -27,7 +27,7 @@ def other_text(figure, axes):
         for measure in chosen:
             title = measure.title.split(", ")[0].replace(" without", "\nwithout")
             rows += [(title, measure.interval(data.NORMALIZER), "s0"), ("", measure.interval(data.LONG), "s3")]
-        pictures.intervals(axis, rows, label, chosen[0].scale)
+        pictures.intervals(axis, rows, label)
         axis.axvline(0, **pictures.ZERO_LINE)
     axes[0].set_xlim(-0.62, 0.22)
     for role, label in (("s0", "200M tokens, 3 seeds"), ("s3", "600M tokens, 2 seeds")):

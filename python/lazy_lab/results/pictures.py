@@ -39,7 +39,7 @@ def picture(name, title, height, legend=0, **panels):
 def points(measures, models):
     """Returns the points of a curve: a DataFrame with one row per seed and one column per x. measures: {x: Measure}.
     models: see Measure.of()."""
-    return pd.DataFrame({x: measure.scale * measure.of(models) for x, measure in measures.items()})
+    return pd.DataFrame({x: measure.of(models) for x, measure in measures.items()})
 
 
 def curves(axes, found, label, role, **style):
@@ -49,14 +49,14 @@ def curves(axes, found, label, role, **style):
     axes.plot(found.mean(), color=charts.color(role), label=label, **style)
 
 
-def intervals(axes, rows, label, scale=1.0):
+def intervals(axes, rows, label):
     """Draws one horizontal confidence interval per row, from top to bottom. rows: (title, Interval, color role). An
     open circle marks a value from a single training, which has no interval."""
     for place, (_, interval, role) in enumerate(rows):
         color, single = charts.color(role), interval.low is None
         if not single:
-            axes.plot([scale * interval.low, scale * interval.high], [place, place], color=color, linewidth=2.5)
-        axes.plot(scale * interval.mean, place, "o", color=color, markerfacecolor="none" if single else color)
+            axes.plot([interval.low, interval.high], [place, place], color=color, linewidth=2.5)
+        axes.plot(interval.mean, place, "o", color=color, markerfacecolor="none" if single else color)
     rows_axis(axes, [title for title, _, _ in rows])
     axes.set(xlabel=label)
 
@@ -73,4 +73,4 @@ def compare_models(axes, models, measures):
     role)}."""
     for axis, measure in zip(axes, measures):
         rows = [(title, measure.interval(model), role) for model, (title, role) in models.items()]
-        intervals(axis, rows, measure.title, measure.scale)
+        intervals(axis, rows, measure.title)

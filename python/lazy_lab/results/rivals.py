@@ -72,10 +72,10 @@ def draw_caches(figure, axes):
 @pictures.picture("rivals-offsets", "Loss and excess sink by the start of tau", 300, legend=3, ncols=2)
 def draw_starts(figure, axes):
     for axis, measure in zip(axes, (LOSS, EXCESS)):
-        points = pd.DataFrame({start: measure.scale * measure.of(model) for start, model in STARTS.items()})
+        points = pd.DataFrame({start: measure.of(model) for start, model in STARTS.items()})
         pictures.curves(axis, points, "Elastic-Softmax, tau / i", "s0", marker="o")
         for model, title, role in (("B.softmax", "softmax", "s1"), ("D.elastic-constant", "constant offset", "s2")):
             style = {"color": charts.color(role), "linestyle": "--"}
-            axis.axhline(measure.scale * measure.of(model).mean(), label=title, **style)
+            axis.axhline(measure.of(model).mean(), label=title, **style)
         axis.set(xlabel="tau at the start", ylabel=measure.title, xticks=list(STARTS))
         axis.invert_xaxis()

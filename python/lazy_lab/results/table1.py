@@ -57,7 +57,7 @@ LENGTHS = {
 def spread(measure, model):
     """Returns the text "mean ± half of the difference between the two seeds"."""
     found = measure.of(f"{model}@100")
-    shown = (text.number(x, measure.digits, measure.scale) for x in (found.mean(), (found.max() - found.min()) / 2))
+    shown = (text.number(x, measure.digits) for x in (found.mean(), (found.max() - found.min()) / 2))
     return "\u00a0±\u00a0".join(shown)
 
 

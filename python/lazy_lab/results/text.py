@@ -32,7 +32,7 @@ def level(measure, models, digits=None):
     """Formats a Measure of one model, the mean over a tuple of models, or the paired difference [models, baselines],
     which has explicit signs."""
     digits = measure.digits if digits is None else digits
-    return estimate(measure.interval(models), digits, measure.scale, signed=isinstance(models, list))
+    return estimate(measure.interval(models), digits, signed=isinstance(models, list))
 
 
 def mean(measure, models, digits=None):
@@ -40,7 +40,7 @@ def mean(measure, models, digits=None):
     if isinstance(models, list):
         return level(measure, models, digits)
     column = measure.of(models)
-    return number(column.mean(), measure.digits if digits is None else digits, measure.scale) if len(column) else ""
+    return number(column.mean(), measure.digits if digits is None else digits) if len(column) else ""
 
 
 def effect(measure, models, baselines, digits=None):
@@ -50,7 +50,7 @@ def effect(measure, models, baselines, digits=None):
 def power(measure, *difference):
     """Formats the smallest true difference [models, baselines] that a paired t test would find with a power of 80 %."""
     found = measure.interval(list(difference or data.NORMALIZER))
-    return number(statistics.detectable(found), measure.digits, measure.scale)
+    return number(statistics.detectable(found), measure.digits)
 
 
 def table(header, rows):
