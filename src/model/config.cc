@@ -96,7 +96,24 @@ void check_relative(const ModelConfig& c) {
 
 constexpr ModelFamily kConvertible[] = {ModelFamily::llama, ModelFamily::mistral, ModelFamily::qwen2,
                                         ModelFamily::qwen3, ModelFamily::smollm3, ModelFamily::olmo2,
-                                        ModelFamily::phi3,  ModelFamily::gemma2,  ModelFamily::gemma3};
+                                        ModelFamily::phi3,  ModelFamily::gemma2,  ModelFamily::gemma3,
+                                        ModelFamily::gpt_oss, ModelFamily::granite_swa};
+
+// Returns the normalizer of a converted model whose original normalizer is `softmax`. Learned sinks remain in the
+// denominator.
+Normalizer with_offset(Normalizer softmax) {
+  return softmax == Normalizer::softmax_sink ? Normalizer::elastic_sink : Normalizer::elastic;
+}
+Normalizer without_offset(Normalizer elastic) {
+  return elastic == Normalizer::elastic_sink ? Normalizer::softmax_sink : Normalizer::softmax;
+}
+
+// The normalizer of the converted models of a family.
+Normalizer converted_normalizer(ModelFamily family) {
+  ModelConfig defaults;
+  if (const Family* found = find_family(name(family))) found->defaults(defaults);
+  return with_offset(defaults.attention.normalizer);
+}
 
 bool is_convertible(ModelFamily family) {
   return std::find(std::begin(kConvertible), std::end(kConvertible), family) != std::end(kConvertible);
@@ -106,10 +123,11 @@ void check_conversion(const ModelConfig& c) {
   if (!is_convertible(c.family))
     fail("model", "model_type: expected lazy_ followed by one of {}, found lazy_{}",
          fmt::join(convertible_families(), ", "), name(c.family));
-  if (!c.all_attention() || c.attention.normalizer != Normalizer::elastic || c.attention.gate != GateKind::none ||
+  const Normalizer expected = converted_normalizer(c.family);
+  if (!c.all_attention() || c.attention.normalizer != expected || c.attention.gate != GateKind::none ||
       c.positions.kind != PositionKind::rope) {
-    fail("model", "lazy_{}: expected the elastic normalizer, RoPE and no gate, found {}, {} and {}", name(c.family),
-         name(c.attention.normalizer), name(c.positions.kind), name(c.attention.gate));
+    fail("model", "lazy_{}: expected the normalizer {}, RoPE and no gate, found {}, {} and {}", name(c.family),
+         name(expected), name(c.attention.normalizer), name(c.positions.kind), name(c.attention.gate));
   }
 }
 
@@ -132,13 +150,15 @@ ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
   if (!config.attends())
     fail("model", "conversion to Lazy Attention: expected layers with softmax attention, found none ({})",
          config.kind());
-  if (a.normalizer == Normalizer::elastic)
-    fail("model", "conversion to Lazy Attention: expected softmax, found elastic (already a Lazy model)");
-  if (a.normalizer != Normalizer::softmax || (a.gate != GateKind::none && !own_layout)) {
+  if (config.has_offset())
+    fail("model", "conversion to Lazy Attention: expected softmax, found {} (already a Lazy model)",
+         name(a.normalizer));
+  const bool softmax = a.normalizer == Normalizer::softmax || a.normalizer == Normalizer::softmax_sink;
+  if (!softmax || (a.gate != GateKind::none && !own_layout)) {
     fail("model", "conversion to Lazy Attention: expected softmax{}, found {}{}", own_layout ? "" : " without gates",
          name(a.normalizer), a.gate == GateKind::none ? "" : fmt::format(" with the gate '{}'", name(a.gate)));
   }
-  a.normalizer = Normalizer::elastic;
+  a.normalizer = with_offset(a.normalizer);
   a.offset = OffsetKind::per_visible;
   a.offset_init = 0;
   a.offset_trainable = true;
@@ -156,7 +176,7 @@ ModelConfig without_conversion(const ModelConfig& config) {
   if (!config.converted) return out;
   const AttentionConfig plain;
   out.converted = false;
-  out.attention.normalizer = Normalizer::softmax;
+  out.attention.normalizer = without_offset(config.attention.normalizer);
   out.attention.offset = plain.offset;
   out.attention.offset_init = plain.offset_init;
   out.attention.offset_trainable = plain.offset_trainable;
@@ -165,8 +185,8 @@ ModelConfig without_conversion(const ModelConfig& config) {
   return out;
 }
 
-bool ModelConfig::has_offset() const { return attention.normalizer == Normalizer::elastic; }
-bool ModelConfig::has_sink() const { return attention.normalizer == Normalizer::softmax_sink; }
+bool ModelConfig::has_offset() const { return ops::traits(attention.normalizer).takes_tau; }
+bool ModelConfig::has_sink() const { return ops::traits(attention.normalizer).takes_sink; }
 int64_t ModelConfig::rotary_dim() const {
   return static_cast<int64_t>(static_cast<double>(attention.head_dim) * positions.partial_rotary_factor);
 }
@@ -246,7 +266,7 @@ int64_t ModelConfig::window_of(int64_t layer) const {
 }
 
 bool ModelConfig::is_lazy() const {
-  return attention.normalizer == Normalizer::elastic && attention.distance_bias_window > 0;
+  return has_offset() && attention.distance_bias_window > 0;
 }
 std::string ModelConfig::kind() const {
   if (!all_attention()) return name(mixer.type);

@@ -218,7 +218,7 @@ ModelConfig read_converted(const json& root, const std::string& family, const st
   base["model_type"] = family;
   ModelConfig m = ModelConfig::from_json(base, file);
   m.converted = true;
-  m.attention.normalizer = Normalizer::elastic;
+  m.attention.normalizer = m.has_sink() ? Normalizer::elastic_sink : Normalizer::elastic;
   // The defaults of absent keys are the same as in lazy_config_class in python/lazy_attention/hf/families.py.
   m.attention.distance_bias_window = 0;
   m.attention.offset_init = m.attention.distance_bias_init_std = 0;

@@ -17,6 +17,7 @@ from .families import (
     check_lazy_keys,
     lazy_config_class,
     lazy_model_class,
+    lazy_normalizer,
 )
 from .pretrained import LazyPreTrained, expect_no_weights
 
@@ -43,7 +44,8 @@ def make_lazy(
     ``lazy_distance_bias`` (heads, W), drawn from N(0, distance_bias_std^2). The classes of the model and of its
     configuration are replaced by the corresponding Lazy Attention classes (LlamaForCausalLM becomes
     LazyLlamaForCausalLM), which only support ``attn_implementation="lazy"``. Rotary positions, sliding windows,
-    soft-capping and query/key norms are unchanged.
+    soft-capping, query/key norms and learned sinks are unchanged. The weights of a model with sinks are ``max(p + tau / i,
+    0)`` with ``p`` from the softmax over the keys and the sink.
 
     With the defaults (tau = 0 and a zero bias), a pretrained model computes the same outputs as before.
     docs/guides/python.md shows how to anneal tau to -1, the paper's initial value, during training. To train from
@@ -80,15 +82,16 @@ def make_lazy(
         )
     kinds = {"tau": "float", "distance_bias_std": "float", "tau_trainable": "bool", "reset": "bool"}
     expect_types("make_lazy", kinds, locals())
+    normalizer = model.config.normalizer if converted else lazy_normalizer(family)
     settings = dict(
-        normalizer="elastic",
+        normalizer=normalizer,
         offset=offset,
         offset_trainable=bool(tau_trainable),
         offset_init=float(tau),
         distance_bias_window=distance_bias_window,
         distance_bias_init_std=float(distance_bias_std),
     )
-    check_lazy_keys(settings, _ARGUMENT_OF)
+    check_lazy_keys(settings, normalizer, _ARGUMENT_OF)
     if converted and not reset:
         changed = [_change(key, getattr(model.config, key), value) for key, value in settings.items()]
         if changed := [change for change in changed if change]:
@@ -141,8 +144,6 @@ def _reason(model) -> str:
     """Returns the reason why a model of this family cannot be converted, if the reason is visible in the model."""
     if not isinstance(model, PreTrainedModel):
         return ""
-    if any(hasattr(module, "sinks") for module in model.modules()):
-        return ", whose attention has sinks, which Elastic-Softmax replaces"
     if getattr(model.config, "rope_parameters", None) is None:
         return ", which has no rotary positions (RoPE); conversion to Lazy Attention requires RoPE"
     return ""

@@ -36,9 +36,11 @@ from ..per_head import read, without_rounding
 from .attention import LAZY_PARAMETERS, READ_WEIGHTS
 from .pretrained import LazyPreTrained, WithoutWeights
 
-# All of these families have softmax attention with rotary positions and without sinks. Their attention layers are named
-# self_attn and have an output projection o_proj.
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3_text")
+# All of these families have softmax attention with rotary positions. Their attention layers are named self_attn and have
+# an output projection o_proj.
+_WITHOUT_SINKS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3_text")
+_WITH_SINKS = ("gpt_oss", "granite_swa")  # every layer has the parameter `sinks` (heads)
+FAMILIES = _WITHOUT_SINKS + _WITH_SINKS
 _AUTO_CLASSES = (
     AutoModel,
     AutoModelForCausalLM,
@@ -64,10 +66,11 @@ _NAMES = (
 def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
     """Returns a configuration class that extends `base` by the following keys.
 
-    normalizer: "elastic". offset: "per_visible" or "constant". offset_trainable: whether tau is trained. offset_init:
-    initial value of tau. distance_bias_window: number W of distances with a bias; 0 means no distance bias.
-    distance_bias_init_std: standard deviation of the initial values of the distance bias.
+    normalizer: `lazy_normalizer` of the family. offset: "per_visible" or "constant". offset_trainable: whether tau is
+    trained. offset_init: initial value of tau. distance_bias_window: number W of distances with a bias; 0 means no
+    distance bias. distance_bias_init_std: standard deviation of the initial values of the distance bias.
     """
+    default_normalizer = lazy_normalizer(base.model_type)
 
     @strict
     class Config(WithoutWeights, base):
@@ -76,7 +79,7 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
         base_model_tp_plan = None
         base_model_pp_plan = None
 
-        normalizer: str = "elastic"
+        normalizer: str = default_normalizer
         offset: str = "per_visible"
         offset_trainable: bool = True
         offset_init: float | int = 0.0
@@ -84,21 +87,27 @@ def lazy_config_class(base: type[PreTrainedConfig]) -> type[PreTrainedConfig]:
         distance_bias_init_std: float | int = 0.0
 
         def validate_lazy_keys(self):
-            check_lazy_keys(vars(self))
+            check_lazy_keys(vars(self), default_normalizer)
 
     return _published(Config, f"Lazy{base.__name__}")
 
 
-def check_lazy_keys(values: Mapping, argument_of: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError if a key of `lazy_config_class` has an invalid value in `values`. The message names the key, or
-    the function argument to which `argument_of` maps the key."""
+def lazy_normalizer(model_type: str) -> str:
+    """Returns the normalizer of the converted models of a family: "elastic_sink" for models with sinks."""
+    return "elastic_sink" if model_type in _WITH_SINKS else "elastic"
+
+
+def check_lazy_keys(values: Mapping, normalizer: str, argument_of: Mapping[str, str] | None = None) -> None:
+    """Raises ValueError if a key of `lazy_config_class` has an invalid value in `values`. `normalizer` is the
+    `lazy_normalizer` of the family. The message names the key, or the function argument to which `argument_of` maps the
+    key."""
     names = argument_of or {}
 
     def expect(valid: bool, key: str, expected: str) -> None:
         if not valid:
             raise ValueError(f"{names.get(key, key)}: expected {expected}, found {values[key]!r}")
 
-    expect(values["normalizer"] == "elastic", "normalizer", '"elastic"')
+    expect(values["normalizer"] == normalizer, "normalizer", f'"{normalizer}"')
     expect(values["offset"] in ("per_visible", "constant"), "offset", '"per_visible" or "constant"')
     window = values["distance_bias_window"]
     expect(type(window) is int and window >= 0, "distance_bias_window", "a whole number of at least 0")
