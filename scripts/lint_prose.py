@@ -120,7 +120,7 @@ def markdown_texts(path, source):
     paragraph, start, code = [], 0, False
     for number, line in enumerate([*source.split("\n"), ""], 1):
         fence = line.lstrip().startswith("```")
-        begins = fence or not line.strip() or re.match(r"\s*(?:[-*#|]|\d+\.)", line)
+        begins = fence or not line.strip() or re.match(r"\s*(?:[-*+]\s|[#|]|\d+\.\s)", line)
         if begins and paragraph:
             yield Text(path, start, "docs", " ".join(paragraph))
             paragraph = []
