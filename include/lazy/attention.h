@@ -66,16 +66,16 @@ template <typename Real>
 struct Forward {
   ConstView q, k, v;
   const Real* distance_bias = nullptr;  // shape (heads, bias_window)
-  const Real* tau = nullptr;            // shape (heads), for normalizer elastic
-  const Real* sink = nullptr;           // shape (heads), for normalizer softmax_sink
+  const Real* tau = nullptr;            // shape (heads), for normalizers that take tau
+  const Real* sink = nullptr;           // shape (heads), for normalizers that take a sink
   const Real* alibi_slopes = nullptr;   // shape (heads)
   View out;
   // Null, or a tensor with the shape of `out`: for each row, the sum of the rows of V whose weight is nonzero, u_i =
   // sum_j [weight_ij > 0] v_j. The kernel writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.
   View alive_sum;
-  // Shape (batch, heads, q_length): one statistic per row. For softmax, elastic and softmax_sink, it is the natural
-  // log-sum-exp of the visible scores; with softmax_sink, the sink is included. For softpick, it is the logarithm of
-  // the denominator. For sparsemax and entmax15, it is the threshold; the weights are max(s - lse, 0) for sparsemax and
+  // Shape (batch, heads, q_length): one statistic per row. For the exponential family, it is the natural log-sum-exp of
+  // the visible scores and, if the normalizer takes one, the sink. For softpick, it is the logarithm of the
+  // denominator. For sparsemax and entmax15, it is the threshold; the weights are max(s - lse, 0) for sparsemax and
   // max(s / 2 - lse, 0)^2 for entmax15. For sigmoid, it is unused. It is -inf for a row without a visible key.
   Real* lse = nullptr;
   // Shape (3, batch, heads, q_length), or null. Three statistics per row: the weight on the sequence's first key, 1 -

@@ -10,11 +10,11 @@
 
 namespace lazy::kernels {
 
-enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink, softpick };
+enum class Normalizer { softmax, elastic, sparsemax, entmax15, sigmoid, softmax_sink, softpick, elastic_sink };
 
 // Normalizers of one family share a kernel.
 enum class NormalizerFamily {
-  exponential,  // weights are exp(s - lse), plus an offset for elastic
+  exponential,  // weights are exp(s - lse), plus an offset if the normalizer takes tau; lse includes the sink if any
   threshold,    // weights are a power of max(s - threshold, 0) and sum to one
   sigmoid,      // each weight depends only on its own score
   rectified,    // weights are max(exp(s) - 1, 0) over a sum of |exp(s) - 1|
@@ -42,6 +42,7 @@ inline constexpr NormalizerTraits kNormalizers[] = {
      /*takes_sigmoid_bias=*/true, /*has_lse=*/false},
     {Normalizer::softmax_sink, "softmax_sink", NormalizerFamily::exponential, /*takes_tau=*/false, /*takes_sink=*/true},
     {Normalizer::softpick, "softpick", NormalizerFamily::rectified},
+    {Normalizer::elastic_sink, "elastic_sink", NormalizerFamily::exponential, /*takes_tau=*/true, /*takes_sink=*/true},
 };
 
 static_assert(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .arguments import expect_types
 from .decoding import attention_or_decode
 from .fused import rope
-from .operator import AttentionOutput, Normalizer, Offset, attention
+from .operator import TAKES_SINK, TAKES_TAU, AttentionOutput, Normalizer, Offset, attention
 from .per_head import gathered, read, warn_of_rounding, without_rounding
 
 
@@ -76,8 +76,9 @@ class LazyAttention(nn.Module):
         num_heads: query heads.
         num_kv_heads: number of key and value heads, a divisor of num_heads. Default: num_heads.
         head_dim: dimension of each head. Default: hidden_size / num_heads.
-        normalizer: see `lazy_attention.attention`. With "elastic" the layer has the parameter ``softmax_offset`` (tau,
-            shape (heads)), with "softmax_sink" the parameter ``sinks`` (heads).
+        normalizer: see `lazy_attention.attention`. With "elastic" and "elastic_sink" the layer has the parameter
+            ``softmax_offset`` (tau, shape (heads)), with "softmax_sink" and "elastic_sink" the parameter ``sinks``
+            (heads).
         offset: "per_visible" (tau / visible keys) or "constant" (tau).
         tau: initial value of tau; the paper's is -1.
         tau_trainable: False makes tau a buffer of the same name, fixed at its initial value.
@@ -92,7 +93,7 @@ class LazyAttention(nn.Module):
         bias: whether the query, key, value and output projections have biases.
         gate: output gate (gated attention, arXiv 2505.06708). "head" and "element" multiply the output of every head by
             sigmoid(gate_proj(x)), which has one value per head or one value per element. "none" disables the gate.
-        sink: initial value of the sinks of "softmax_sink".
+        sink: initial value of the sinks of "softmax_sink" and "elastic_sink".
         sink_trainable: False makes the sinks a buffer, fixed at their initial value (0: off-by-one softmax).
 
     The parameters have the same names as in the checkpoints of `lazy` (``attn.*`` in model.safetensors).
@@ -176,14 +177,14 @@ class LazyAttention(nn.Module):
         def parameter(wanted: bool, *shape: int) -> nn.Parameter | None:
             return nn.Parameter(torch.empty(shape, device=device)) if wanted else None
 
-        if normalizer == "elastic" and not tau_trainable:
+        if normalizer in TAKES_TAU and not tau_trainable:
             self.register_buffer("softmax_offset", torch.empty(num_heads, device=device))
         else:
-            self.softmax_offset = parameter(normalizer == "elastic", num_heads)
-        if normalizer == "softmax_sink" and not sink_trainable:
+            self.softmax_offset = parameter(normalizer in TAKES_TAU, num_heads)
+        if normalizer in TAKES_SINK and not sink_trainable:
             self.register_buffer("sinks", torch.empty(num_heads, device=device))
         else:
-            self.sinks = parameter(normalizer == "softmax_sink", num_heads)
+            self.sinks = parameter(normalizer in TAKES_SINK, num_heads)
         self.learnable_bias_diagonals = parameter(distance_bias_window > 0, num_heads, distance_bias_window)
         self.reset_attention_parameters()
 
@@ -207,8 +208,8 @@ class LazyAttention(nn.Module):
             x,
             x,
             x,
-            tau=number if self.normalizer == "elastic" else None,
-            sink=number if self.normalizer == "softmax_sink" else None,
+            tau=number if self.normalizer in TAKES_TAU else None,
+            sink=number if self.normalizer in TAKES_SINK else None,
             normalizer=self.normalizer,
             offset=self.offset,
             softcap=self.softcap,

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from .arguments import check_types
 
-Normalizer = Literal["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15", "softpick"]
+Normalizer = Literal[
+    "elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15", "softpick", "elastic_sink"
+]
+TAKES_TAU, TAKES_SINK = ("elastic", "elastic_sink"), ("softmax_sink", "elastic_sink")  # normalizers
 Offset = Literal["per_visible", "constant"]
 MANY_HEADS = 256  # no published model has more query heads; a larger size is probably a sequence length
 
@@ -22,8 +25,8 @@ class AttentionOutput(NamedTuple):
     """The attention output: q's shape and type, except that the last dimension has v's size."""
     lse: Tensor
     """fp32 (batch, heads, length), packed (heads, tokens): natural log-sum-exp of the visible scores, with the sink's
-    term for "softmax_sink"; the row's threshold for "sparsemax" and "entmax15"; the log of the denominator for
-    "softpick"; empty for "sigmoid". No gradient."""
+    term for "softmax_sink" and "elastic_sink"; the row's threshold for "sparsemax" and "entmax15"; the log of the
+    denominator for "softpick"; empty for "sigmoid". No gradient."""
     stats: Tensor
     """fp32 (3, batch, heads, length), packed (3, heads, tokens): the weight on the sequence's first key, the released
     mass ``1 - sum of weights``, and the number of alive keys (keys with a nonzero weight). With ``return_score_stats``
@@ -162,7 +165,8 @@ def attention(
     |---|---|---|
     | "elastic" | `max(softmax(s_i)_j + tau_h / c_i, 0)` | tau; offset="constant" drops / c_i |
     | "softmax" | `exp(s_ij) / sum_k exp(s_ik)` | |
-    | "softmax_sink" | `exp(s_ij) / (exp(sink_h) + sum_k exp(s_ik))` | sink (gpt-oss) |
+    | "softmax_sink" | `p_ij = exp(s_ij) / (exp(sink_h) + sum_k exp(s_ik))` | sink (gpt-oss) |
+    | "elastic_sink" | `max(p_ij + tau_h / c_i, 0)`, p_ij of "softmax_sink" | tau, offset, sink |
     | "sigmoid" | `1 / (1 + exp(-s_ij - b))`, `b = -ln c_i` unless sigmoid_bias | |
     | "sparsemax" | `max(s_ij - theta_i, 0)`, sums to 1 | |
     | "entmax15" | `max(s_ij / 2 - theta_i, 0)^2`, sums to 1 | |
@@ -175,9 +179,10 @@ def attention(
         k: (batch, key length, kv heads, head_dim); heads is a multiple of kv heads (grouped queries).
         v: (batch, key length, kv heads, value dim).
         distance_bias: (heads, W), added to the scores at distances d = |i - j| < W. Default: no bias.
-        tau: (heads), required by "elastic" and not allowed with other normalizers. The paper's initial value is -1.
-        sink: (heads), required by "softmax_sink" and not allowed with other normalizers: a logit that receives weight
-            but has no value vector.
+        tau: (heads), required by "elastic" and "elastic_sink", not allowed with other normalizers. The paper's initial
+            value is -1.
+        sink: (heads), required by "softmax_sink" and "elastic_sink", not allowed with other normalizers: a logit that
+            receives weight but has no value vector.
         alibi_slopes: (heads), ALiBi: the slope times the distance is subtracted from the score.
         offset: "per_visible" adds tau / c_i, "constant" adds tau.
         sigmoid_bias: b in the table, only allowed with "sigmoid". Default: -ln c_i.
@@ -193,8 +198,8 @@ def attention(
         return_lse: return an `AttentionOutput` instead of only the output tensor.
         return_stats: return an `AttentionOutput` with statistics.
         return_score_stats: return an `AttentionOutput` with statistics and score statistics.
-        deterministic: results are bitwise reproducible, and the gradients of "elastic" use exact sums instead of a
-            rounded result. The CPU kernels always do both.
+        deterministic: results are bitwise reproducible, and the gradients of "elastic" and "elastic_sink" use exact
+            sums instead of a rounded result. The CPU kernels always do both.
 
     The parameters distance_bias, tau, sink and alibi_slopes are float32 (float64 if q is float64). Under
     ``torch.autocast``, q, k and v of the types float32, bfloat16 and float16 are cast to the autocast type, as in

@@ -89,7 +89,8 @@ void check_relative(const ModelConfig& c) {
     fail("model", "hidden_size: expected an even number (sines and cosines of distances), found {}", c.hidden_size);
   if (c.attention.normalizer == Normalizer::sparsemax || c.attention.normalizer == Normalizer::entmax15) {
     fail("model",
-         "normalizer: expected softmax, elastic, sigmoid or softmax_sink with positions transformer_xl, found {}",
+         "normalizer: expected softmax, elastic, sigmoid, softmax_sink or elastic_sink with positions transformer_xl, "
+         "found {}",
          name(c.attention.normalizer));
   }
 }
@@ -185,8 +186,8 @@ ModelConfig without_conversion(const ModelConfig& config) {
   return out;
 }
 
-bool ModelConfig::has_offset() const { return ops::traits(attention.normalizer).takes_tau; }
-bool ModelConfig::has_sink() const { return ops::traits(attention.normalizer).takes_sink; }
+bool ModelConfig::has_offset() const { return kernels::traits(attention.normalizer).takes_tau; }
+bool ModelConfig::has_sink() const { return kernels::traits(attention.normalizer).takes_sink; }
 int64_t ModelConfig::rotary_dim() const {
   return static_cast<int64_t>(static_cast<double>(attention.head_dim) * positions.partial_rotary_factor);
 }

@@ -126,8 +126,8 @@ struct AttentionConfig {
   OffsetKind offset = OffsetKind::per_visible;
   bool offset_trainable = true;
   double offset_init = -1;
-  // Used only with the normalizer softmax_sink, which adds a term exp(sink logit) per head to the denominator of
-  // softmax. If false, every sink logit stays at sink_init; sink_init 0 is the off-by-one softmax.
+  // Used only with the normalizers softmax_sink and elastic_sink, which add a term exp(sink logit) per head to the
+  // denominator of softmax. If false, every sink logit stays at sink_init; sink_init 0 is the off-by-one softmax.
   bool sink_trainable = true;
   double sink_init = 0;
   // Each head's output is multiplied by sigmoid(W x), where x is the layer's normalized input (gated attention, arXiv

@@ -134,8 +134,8 @@ class LanguageModel {
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, distances); undefined in layers without a distance bias
   at::Tensor tau(int64_t layer) const;            // offset of Elastic-Softmax, (heads); undefined for other normalizers
-  at::Tensor sink(int64_t layer) const;          // sink logit of softmax_sink, (heads); undefined for other normalizers
-  at::Tensor alibi_slopes(int64_t layer) const;  // (heads); undefined without ALiBi
+  at::Tensor sink(int64_t layer) const;           // sink logit of each head, (heads); undefined for other normalizers
+  at::Tensor alibi_slopes(int64_t layer) const;   // (heads); undefined without ALiBi
 
   // Returns a model with configuration `config`, which must be the result of to_lazy() for this model; offset_init may
   // differ. The new model has this model's weights and device, tau = offset_init, and zeros in a new distance bias.

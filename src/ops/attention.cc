@@ -37,7 +37,7 @@ AttentionOutputs empty_outputs(const AttentionArguments& a, int64_t return_stats
 static_assert(kMaxAliveSumHead == kernels::kMaxAliveSumHead);
 
 bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic) {
-  if (problem.normalizer != kernels::Normalizer::elastic || deterministic || problem.softcap > 0 ||
+  if (!kernels::traits(problem.normalizer).takes_tau || deterministic || problem.softcap > 0 ||
       (problem.dtype != kernels::DType::f16 && problem.dtype != kernels::DType::bf16) ||
       !cuda_library().attention_kernel)
     return false;

@@ -29,7 +29,7 @@ struct AttentionOptions {
   // The value of the operator argument return_stats.
   int64_t stats_level() const { return return_score_stats ? 2 : return_stats ? 1 : 0; }
   bool deterministic = false;
-  at::Tensor sink;  // (heads) fp32: sink logits, for the normalizer "softmax_sink"
+  at::Tensor sink;  // (heads) fp32: sink logits, for the normalizers "softmax_sink" and "elastic_sink"
   at::Tensor alibi_slopes;
   at::Tensor cu_seqlens_q,
       cu_seqlens_k;  // packed documents: q is (tokens, heads, head_dim); no tensor has a batch axis

@@ -23,22 +23,22 @@ namespace {
 // With a softcap outside of this range, scale q . k / softcap would underflow, lose precision or overflow in fp32.
 constexpr double kMinSoftcap = 1e-6, kMaxSoftcap = 1e6;
 
-const kernels::NormalizerTraits& normalizer_from(const char* operation, std::string_view name) {
-  if (const auto found = kernels::normalizer_from_name(name)) return kernels::traits(*found);
-  std::string names;
+// Returns the names of the normalizers for which `condition` is true, in the form "a", "b" or "c".
+template <typename Condition>
+std::string normalizers_where(const Condition& condition) {
+  std::vector<std::string> names;
   for (const kernels::NormalizerTraits& t : kernels::kNormalizers) {
-    const bool last = &t == std::end(kernels::kNormalizers) - 1;
-    names += (names.empty() ? "" : last ? " or " : ", ") + ('"' + std::string(t.name)) + '"';
+    if (condition(t)) names.push_back('"' + std::string(t.name) + '"');
   }
-  LAZY_EXPECT(false, "normalizer to be ", names, ", received \"", name, "\"");
+  std::string list;
+  for (size_t n = 0; n < names.size(); ++n) list += (n == 0 ? "" : n + 1 == names.size() ? " or " : ", ") + names[n];
+  return list;
 }
 
-// Returns the name of the only normalizer for which the trait `takes` is set, that is, which accepts a parameter.
-std::string_view only_with(bool kernels::NormalizerTraits::*takes) {
-  for (const kernels::NormalizerTraits& t : kernels::kNormalizers) {
-    if (t.*takes) return t.name;
-  }
-  return "";
+const kernels::NormalizerTraits& normalizer_from(const char* operation, std::string_view name) {
+  if (const auto found = kernels::normalizer_from_name(name)) return kernels::traits(*found);
+  LAZY_EXPECT(false, "normalizer to be ", normalizers_where([](const auto&) { return true; }), ", received \"", name,
+              "\"");
 }
 
 // Checks that a parameter is given if and only if the normalizer requires it.
@@ -46,8 +46,8 @@ void check_taken(const AttentionArguments& a, bool given, const kernels::Normali
                  bool kernels::NormalizerTraits::*takes, const char* name) {
   const char* const operation = a.operation;
   LAZY_EXPECT(given || !(normalizer.*takes), name, " for normalizer \"", normalizer.name, "\", received None");
-  LAZY_EXPECT(!given || normalizer.*takes, name, " only with normalizer \"", only_with(takes),
-              "\", received it with \"", a.normalizer, "\"");
+  LAZY_EXPECT(!given || normalizer.*takes, name, " only with normalizer ",
+              normalizers_where([&](const auto& t) { return t.*takes; }), ", received it with \"", a.normalizer, "\"");
 }
 
 DType dtype_from(const char* operation, at::ScalarType type) {
@@ -83,8 +83,9 @@ void check_normalizer_arguments(const AttentionArguments& a) {
   const kernels::NormalizerTraits& normalizer = normalizer_from(operation, a.normalizer);
   check_taken(a, given(a.tau), normalizer, &kernels::NormalizerTraits::takes_tau, "tau");
   check_taken(a, given(a.sink), normalizer, &kernels::NormalizerTraits::takes_sink, "sink");
-  LAZY_EXPECT(!a.sigmoid_bias || normalizer.takes_sigmoid_bias, "sigmoid_bias only with normalizer \"",
-              only_with(&kernels::NormalizerTraits::takes_sigmoid_bias), "\", received it with \"", a.normalizer, "\"");
+  LAZY_EXPECT(!a.sigmoid_bias || normalizer.takes_sigmoid_bias, "sigmoid_bias only with normalizer ",
+              normalizers_where([](const auto& t) { return t.takes_sigmoid_bias; }), ", received it with \"",
+              a.normalizer, "\"");
   // The values are later converted to fp32, where NaN means that an argument is not given. NaN is therefore rejected.
   for (const auto& [value, name] : {std::pair{a.scale, "scale"}, std::pair{a.sigmoid_bias, "sigmoid_bias"}}) {
     LAZY_EXPECT(!value || std::abs(*value) <= std::numeric_limits<float>::max(), name,

@@ -54,6 +54,14 @@ kernels::Normalizer normalizer_of(const AttentionOptions& options) {
   return *found;
 }
 
+// Softmax over the last axis of scores of shape (batch, heads, queries, keys). For a normalizer with a sink, the sink
+// is one more score, whose probability is not returned.
+at::Tensor probabilities(const at::Tensor& s, const AttentionOptions& options) {
+  if (!kernels::traits(normalizer_of(options)).takes_sink) return at::softmax(s, 3);
+  const at::Tensor sink = by_heads(options.sink, s).expand({s.size(0), -1, s.size(2), 1});
+  return at::softmax(at::cat({s, sink}, 3), 3).narrow(3, 0, s.size(3));
+}
+
 }  // namespace
 
 at::Tensor reference_weights(const at::Tensor& q, const at::Tensor& k, const AttentionTerms& terms) {
@@ -101,18 +109,16 @@ at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& te
   const Normalizer normalizer = normalizer_of(terms.options);
   switch (normalizer) {
     case Normalizer::softmax:
-      return at::softmax(scores, -1);
+    case Normalizer::softmax_sink:
+      return probabilities(scores, terms.options);
     case Normalizer::sparsemax:
       return sparsemax(scores);
     case Normalizer::entmax15:
       return entmax15(scores);
     case Normalizer::softpick:
       return softpick(scores);
-    case Normalizer::softmax_sink: {
-      const at::Tensor lse = at::logaddexp(at::logsumexp(scores, {-1}, true), by_heads(terms.options.sink, scores));
-      return at::exp(scores - lse);
-    }
     case Normalizer::elastic:
+    case Normalizer::elastic_sink:
     case Normalizer::sigmoid: {
       const at::Tensor visible = scores.isneginf().logical_not(), count = visible.sum(-1, true);
       if (normalizer == Normalizer::sigmoid) {
@@ -122,7 +128,7 @@ at::Tensor normalized_weights(const at::Tensor& scores, const AttentionTerms& te
       }
       const at::Tensor tau = by_heads(terms.tau, scores);
       const at::Tensor offset = terms.options.offset == "constant" ? tau : tau / count;
-      return at::relu(at::softmax(scores, -1) + offset) * visible;
+      return at::relu(probabilities(scores, terms.options) + offset) * visible;
     }
   }
   TORCH_CHECK(false, kernels::unknown_normalizer(normalizer));
@@ -133,19 +139,17 @@ at::Tensor block_weights(const at::Tensor& s, const at::Tensor& visible, const a
   using kernels::Normalizer;
   switch (normalizer_of(options)) {
     case Normalizer::softmax:
-      return at::softmax(s, 3);
+    case Normalizer::softmax_sink:
+      return probabilities(s, options);
     case Normalizer::softpick:
       return softpick(s);
     case Normalizer::sigmoid:
       return at::sigmoid(s - count.log());
-    case Normalizer::softmax_sink: {
-      const at::Tensor sink =
-          options.sink.to(s.scalar_type()).view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
-      return at::softmax(at::cat({s, sink}, 3), 3).narrow(3, 0, s.size(3));
-    }
-    case Normalizer::elastic: {
+    case Normalizer::elastic:
+    case Normalizer::elastic_sink: {
       const at::Tensor offset = tau.to(s.scalar_type()).view({1, -1, 1, 1});
-      return at::relu(at::softmax(s, 3) + (options.offset == "per_visible" ? offset / count : offset)) * visible;
+      return at::relu(probabilities(s, options) + (options.offset == "per_visible" ? offset / count : offset)) *
+             visible;
     }
     case Normalizer::sparsemax:
     case Normalizer::entmax15:

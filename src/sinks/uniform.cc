@@ -12,7 +12,7 @@ namespace {
 
 // Returns whether the weights of a row with equal scores depend on the value of these scores.
 bool depends_on_level(Normalizer normalizer) {
-  return normalizer == Normalizer::softmax_sink || normalizer == Normalizer::sigmoid ||
+  return kernels::traits(normalizer).takes_sink || normalizer == Normalizer::sigmoid ||
          normalizer == Normalizer::softpick;
 }
 
@@ -34,6 +34,7 @@ double uniform_sink_ratio(Normalizer normalizer, OffsetKind offset, double tau, 
       return sum / queries;
     }
     case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink:
     case Normalizer::sigmoid:
     case Normalizer::softpick:
       break;

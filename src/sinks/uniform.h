@@ -6,9 +6,10 @@
 //   softmax, sparsemax, entmax15     1 / i                     mean: H_T / T, H_T = 1 + 1/2 + ... + 1/T
 //   elastic, offset tau / i          max(0, 1 + tau) / i       mean: max(0, 1 + tau) H_T / T; 0 at tau = -1
 //   elastic, constant offset tau     max(0, 1 / i + tau)       mean over i; for tau < 0 only i < -1 / tau count
-//   softmax_sink, sigmoid, softpick  w_i / i                   mean over i
+//   elastic_sink, softmax_sink,
+//   sigmoid, softpick                w_i / i                   mean over i
 //
-// For the normalizers in the last line the weights depend on the value of the scores. In this case w_i is the total
+// For the last four normalizers the weights depend on the value of the scores. In this case w_i is the total
 // weight of the measured row, 1 - released mass, and the uniform row spreads w_i evenly over its keys.
 //
 // The excess sink is the measured ratio minus this baseline.

@@ -111,8 +111,7 @@ struct ModelSizes {
         layer_matrices(product_weights(q.model) / layers),
         gpu(q.gpu),
         fp8(q.fp8),
-        alive_sum(q.gpu && q.bf16 && q.model.has_offset() &&
-                  q.model.attention.head_dim <= ops::kMaxAliveSumHead) {}
+        alive_sum(q.gpu && q.bf16 && q.model.has_offset() && q.model.attention.head_dim <= ops::kMaxAliveSumHead) {}
   int64_t layers, attending, norms, tokens, width, queries, keys, inner, heads, gated, vocabulary, element, parameters,
       layer_matrices;
   bool gpu, fp8, alive_sum;

@@ -14,8 +14,8 @@ std::string Shape::text() const {
   std::ostringstream s;
   s << name(dtype) << ' ' << name(normalizer) << " batch " << batch << " q " << q_length << " k " << k_length
     << " heads " << heads << '/' << kv_heads << " dims " << head_dim << '/' << value_dim
-    << (causal ? " causal" : " full") << " window " << window << " bias " << bias_window << " tau " << tau
-    << " score scale " << score_scale << " softcap " << softcap
+    << (causal ? " causal" : " full") << " window " << window << " bias " << bias_window << " tau " << tau << " sink "
+    << sink << " score scale " << score_scale << " softcap " << softcap
     << (offset == Offset::constant ? " constant offset" : "") << (alibi ? " alibi" : "") << " layout "
     << static_cast<int>(layout) << (cu_q.empty() ? "" : " packed")
     << (rounded_sums ? " with row sums of the rounded outputs" : "");
@@ -65,13 +65,17 @@ void set_parameters(Arguments& a, const Inputs& inputs) {
 // whether the weight is zero. "Near" means within liveness_band. Computed in float64.
 bool near_threshold(const Problem& p, const Inputs& inputs, const Sequence& s, int64_t head, int64_t row) {
   const KeyRange keys = visible_keys(p, s, row);
-  if (keys.count() < 2) return false;  // a single key always has probability 1
+  if (keys.count() == 0) return false;
   Forward<double> a;
   a.q = inputs.q.view();
   a.k = inputs.k.view();
   set_parameters(a, inputs);
   const std::vector<double> scores = reference::row_scores(p, a, s, head, row, keys);
   const reference::RowParameters parameters = reference::row_parameters(p, a, head, keys.count());
+  if (keys.count() == 1) {  // without a sink, the probability is exactly 1; with a sink, it is at most 1
+    const NormalizerTraits& t = traits(p.normalizer);
+    if (!t.takes_tau || !t.takes_sink || parameters.offset <= -1) return false;
+  }
   const std::optional<double> threshold = vanishing_score(p.normalizer, scores, parameters);
   if (!threshold) return false;
   double largest = 0;
@@ -98,7 +102,7 @@ Inputs make_inputs(const Shape& s, uint64_t seed) {
   };
   if (s.bias_window > 0) in.distance_bias = parameter(s.heads * s.bias_window, 0.5, 0);
   if (traits(s.normalizer).takes_tau) in.tau = std::vector<double>(s.heads, s.tau);
-  if (traits(s.normalizer).takes_sink) in.sink = parameter(s.heads, 1, 0);
+  if (traits(s.normalizer).takes_sink) in.sink = parameter(s.heads, 1, s.sink);
   if (s.alibi) in.alibi_slopes = parameter(s.heads, 0.01, 0.1);
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence sequence = kernels::sequence(p, n);

@@ -19,15 +19,16 @@ struct Shape {
   Normalizer normalizer = Normalizer::softmax;
   Offset offset = Offset::per_visible;
   double tau = -1;
+  double sink = 0;         // mean of the random sinks
   double score_scale = 1;  // factor of the random values of q: larger values give larger scores
   double softcap = 0;
   DType dtype = DType::f32;
   Layout layout = Layout::tokens_first;
   std::vector<int32_t> cu_q, cu_k;  // cumulative lengths; empty if sequences are not packed
-  // Elastic only. If true, the second reference imitates the rounding in backward_sums.cuh. It computes the sums for
-  // the gradient of a row of scores from out and from alive_sum (the sum of the rows of V with nonzero weight, see
-  // lazy/attention.h). Both tensors, and the weights in out, are rounded to the dtype. The gradient of the distance
-  // bias is summed from score gradients that are rounded to the dtype.
+  // Only for normalizers with tau. If true, the second reference imitates the rounding in backward_sums.cuh. It
+  // computes the sums for the gradient of a row of scores from out and from alive_sum (the sum of the rows of V with
+  // nonzero weight, see lazy/attention.h). Both tensors, and the weights in out, are rounded to the dtype. The gradient
+  // of the distance bias is summed from score gradients that are rounded to the dtype.
   bool rounded_sums = false;
   std::string text() const;
 };

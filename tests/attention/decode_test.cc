@@ -261,6 +261,41 @@ TEST(Decode, SequencesOfDifferentLengths_AreIndependent) {
   }
 }
 
+// The values of keys whose weight is zero are not read: NaN in the values of every second page does not change the
+// results, because the scores of the keys on these pages are far below the remaining scores.
+TEST(Decode, ValuesOfDeadKeys_AreNotRead) {
+  for (const NormalizerTraits& normalizer : kNormalizers) {
+    if (!normalizer.takes_tau) continue;
+    for (const DType type : {DType::f32, DType::bf16}) {
+      SCOPED_TRACE(std::string(normalizer.name) + " " + name(type));
+      Shape s = long_shape();
+      s.normalizer = normalizer.normalizer;
+      s.dtype = type;
+      s.q_length = 1;
+      s.heads = s.kv_heads = 2;
+      s.k_length = 600;
+      s.bias_window = 0;
+      Inputs in = make_inputs(s, 8);
+      const auto for_each_dead_key = [&](const auto& change) {
+        for (int64_t b = 0; b < s.batch; ++b) {
+          for (int64_t key = 0; key < s.k_length; ++key) {
+            for (int64_t h = 0; key / kPage % 2 == 1 && h < s.kv_heads; ++h) change(b, key, h);
+          }
+        }
+      };
+      for_each_dead_key([&](int64_t b, int64_t key, int64_t h) {
+        for (int64_t d = 0; d < s.head_dim; ++d) in.k.row(b, key, h)[d] = -4 * in.q.row(b, 0, h)[d];
+      });
+      const Results expected = run_decode(s, in, make_cache(s, in, full(s), true));
+      for (double x : expected.out.data) ASSERT_TRUE(std::isfinite(x));
+      for_each_dead_key([&](int64_t b, int64_t key, int64_t h) {
+        std::fill_n(in.v.row(b, key, h), s.value_dim, std::numeric_limits<double>::quiet_NaN());
+      });
+      EXPECT_TRUE(same(expected, run_decode(s, in, make_cache(s, in, full(s), true))));
+    }
+  }
+}
+
 // If keys were evicted from a cache, the caller passes visible_counts: the number of keys that each sequence would see
 // without the eviction.
 TEST(Decode, VisibleCounts_ReplaceTheNumberOfKeys) {

@@ -20,7 +20,7 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
 // no common factor with the number of values of any option, so that all pairs of values of two options still occur.
 std::vector<Shape> shapes(DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
-  const bool elastic = normalizer == Normalizer::elastic;
+  const bool elastic = traits(normalizer).takes_tau;
   // A positive number is the number of keys before the first query, a negative number the number of queries before the
   // first key.
   for (int64_t cached : {0, 37, -20}) {

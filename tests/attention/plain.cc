@@ -17,7 +17,7 @@ struct PlainRow {
   float largest = -std::numeric_limits<float>::infinity(), entropy = 0;  // largest score and entropy of the row
   std::vector<float> weight, d_score;
   std::vector<float> slope;  // derivative of the capped score with respect to scale * (q . k); 1 without a softcap
-  std::vector<float> p, g;   // elastic only: softmax probabilities; gradients of the weights, zero for zero weights
+  std::vector<float> p, g;   // probabilities of the exponential family; gradients of the weights, zero for zero weights
   float lse = -std::numeric_limits<float>::infinity(), d_offset = 0, d_sink = 0;
   int64_t alive = 0;
 };
@@ -41,7 +41,7 @@ void score_statistics(const std::vector<float>& s, PlainRow& row) {
 
 void softmax_like(const std::vector<float>& s, const std::vector<float>& dw, Normalizer normalizer, float offset,
                   float sink, PlainRow& row) {
-  const bool has_sink = normalizer == Normalizer::softmax_sink, elastic = normalizer == Normalizer::elastic;
+  const bool has_sink = traits(normalizer).takes_sink, elastic = traits(normalizer).takes_tau;
   float largest = *std::max_element(s.begin(), s.end());
   if (has_sink) largest = std::max(largest, sink);
   std::vector<float> p;
@@ -240,6 +240,7 @@ struct Plain {
         case Normalizer::softmax:
         case Normalizer::elastic:
         case Normalizer::softmax_sink:
+        case Normalizer::elastic_sink:
           softmax_like(scores, dw, p.normalizer, in.tau.empty() ? 0 : static_cast<float>(in.tau[h]) * per,
                        in.sink.empty() ? 0 : static_cast<float>(in.sink[h]), row);
       }
@@ -257,7 +258,7 @@ struct Plain {
 
   // Computes the score gradients of the row from rounded sums, as the kernel does. For d_score = p (g - center), center
   // is d_out . out - offset * e, where e = d_out . alive_sum and alive_sum is the sum of the rows of V with nonzero
-  // weight. A row that sees only one key has zero score gradients.
+  // weight. A row that sees only one key and no sink has zero score gradients.
   void use_rounded_sums(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys,
                         PlainRow& row, float per) {
     const float* gradient = x.d_out.row(s.batch, s.q_begin + i, h);
@@ -273,8 +274,10 @@ struct Plain {
       e += static_cast<float>(round_to(shape.dtype, alive_sum) * gradient[d]);
     }
     const float center = of_out - static_cast<float>(in.tau[h]) * per * e;
-    for (size_t n = 0; n < keys.size(); ++n) row.d_score[n] = keys.size() == 1 ? 0 : row.p[n] * (row.g[n] - center);
+    const bool alone = keys.size() == 1 && in.sink.empty();
+    for (size_t n = 0; n < keys.size(); ++n) row.d_score[n] = alone ? 0 : row.p[n] * (row.g[n] - center);
     row.d_offset = e;
+    if (!in.sink.empty()) row.d_sink = -std::exp(static_cast<float>(in.sink[h]) - row.lse) * center;
   }
 
   void add(const Sequence& s, int64_t h, int64_t i, int64_t kv, const std::vector<int64_t>& keys, const PlainRow& row,
@@ -309,8 +312,9 @@ std::optional<double> vanishing_score(Normalizer normalizer, const std::vector<d
                                       const reference::RowParameters& parameters) {
   switch (normalizer) {
     case Normalizer::elastic:
+    case Normalizer::elastic_sink:
       if (parameters.offset >= 0) return std::nullopt;
-      return reference::normalize(Normalizer::softmax, scores, parameters).lse + std::log(-parameters.offset);
+      return reference::normalize(normalizer, scores, parameters).lse + std::log(-parameters.offset);
     case Normalizer::sparsemax:
       return reference::normalize(normalizer, scores, parameters).lse;
     case Normalizer::entmax15:

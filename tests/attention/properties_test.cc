@@ -254,6 +254,80 @@ TEST(Properties, NonnegativeTau_KeepsEveryVisibleKeyAlive) {
   }
 }
 
+// Sinks far below and far above the scores, and near them. Far above, the probabilities of all keys underflow. With a
+// window of one key, every row has one visible key, whose probability is below one because of the sink.
+TEST(Properties, SinksFarFromTheScores_MatchReference) {
+  for (const NormalizerTraits& normalizer : kNormalizers) {
+    if (!normalizer.takes_sink) continue;
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const double sink : {-200.0, -20.0, 0.0, 20.0, 200.0}) {
+        TwoReferences comparison;
+        uint64_t seed = 20;
+        for (const double tau : {-1.0, -0.4, 0.0, 0.5}) {
+          if (!normalizer.takes_tau && tau != 0) continue;
+          Shape s = elastic_shape(90, 90);
+          s.normalizer = normalizer.normalizer;
+          s.dtype = type;
+          s.tau = tau;
+          s.sink = sink;
+          std::vector<Shape> shapes{s, s, s};
+          shapes[0].window = 1;
+          shapes[1].window = 30;
+          shapes[1].heads = 4;
+          shapes[2].cu_q = shapes[2].cu_k = {0, 60, 60, 61, 90};
+          for (const Shape& shape : shapes) {
+            comparison.add(shape, make_inputs(shape, seed++));
+            if (HasFailure()) return;
+          }
+        }
+        comparison.check();
+      }
+    }
+  }
+}
+
+// With tau = 0, elastic_sink is softmax_sink. With a sink of -inf, it is elastic.
+TEST(Properties, ElasticSink_EqualsItsSpecialCases) {
+  Shape s = elastic_shape(100, 100);
+  s.tau = 0;
+  s.score_scale = 3;
+  const auto expect_equal = [](const Results& found, const Results& expected) {
+    expect_close("out", expected.out.data, found.out.data, 1e-6);
+    expect_close("d_q", expected.d_q.data, found.d_q.data, 1e-6);
+    expect_close("d_k", expected.d_k.data, found.d_k.data, 1e-6);
+    expect_close("d_v", expected.d_v.data, found.d_v.data, 1e-6);
+    expect_close("lse", expected.lse, found.lse, 1e-6);
+    expect_close("stats", expected.stats, found.stats, 1e-6);
+    expect_close("score_stats", expected.score_stats, found.score_stats, 1e-6);
+  };
+  Inputs in = make_inputs(s, 15);
+  in.sink = {0.7, -2};
+  Shape both = s;
+  both.normalizer = Normalizer::elastic_sink;
+  const Results zero_tau = run_fast(both, in);
+  {
+    SCOPED_TRACE("softmax_sink");
+    s.normalizer = Normalizer::softmax_sink;
+    Inputs without_tau = in;
+    without_tau.tau.clear();
+    const Results expected = run_fast(s, without_tau);
+    expect_equal(zero_tau, expected);
+    expect_close("d_sink", expected.d_sink, zero_tau.d_sink, 1e-6);
+  }
+  {
+    SCOPED_TRACE("elastic");
+    s.normalizer = Normalizer::elastic;
+    s.tau = both.tau = -1;
+    Inputs without_sink = make_inputs(s, 16);
+    in = without_sink;
+    in.sink.assign(static_cast<size_t>(s.heads), -std::numeric_limits<double>::infinity());
+    const Results expected = run_fast(s, without_sink), found = run_fast(both, in);
+    expect_equal(found, expected);
+    expect_close("d_tau", expected.d_tau, found.d_tau, 1e-6);
+    for (double x : found.d_sink) EXPECT_EQ(x, 0);
+  }
+}
+
 TEST(Properties, PackedDocuments_MatchSeparateProblems) {
   Shape packed = elastic_shape(150, 170);
   packed.cu_q = {0, 60, 60, 61, 150};

@@ -118,6 +118,38 @@ TEST(ReferenceValues, Elastic_MatchesHandComputedValues) {
   EXPECT_NEAR(r.d_tau[0], 8 * 0.5, 1e-15);
 }
 
+TEST(ReferenceValues, ElasticSink_MatchesHandComputedValues) {
+  // exp(score) is 1 and 3 for the two keys, and 4 for the sink. The probabilities are 1/8, 3/8 and 1/2. The offset tau
+  // divided by the two visible keys is -1/4, which gives the weights 0 and 1/8.
+  Shape s;
+  s.dtype = DType::f64;
+  s.normalizer = Normalizer::elastic_sink;
+  s.heads = s.kv_heads = 1;
+  s.head_dim = s.value_dim = 1;
+  s.q_length = 1;
+  s.k_length = 2;
+  Inputs in;
+  in.q = in.d_out = Tensor(1, 1, 1, 1);
+  in.k = in.v = Tensor(1, 2, 1, 1);
+  in.q.data = {1};
+  in.k.data = {0, std::log(3.0)};
+  in.v.data = {5, 8};
+  in.d_out.data = {1};
+  in.tau = {-0.5};
+  in.sink = {std::log(4.0)};
+  const Results r = run_reference(s, in);
+  EXPECT_NEAR(r.out.data[0], 1, 1e-15);
+  EXPECT_NEAR(r.lse[0], std::log(8.0), 1e-15);
+  EXPECT_EQ(r.stats[0], 0);               // weight on the first key
+  EXPECT_NEAR(r.stats[1], 0.875, 1e-15);  // 1 - (sum of the weights)
+  EXPECT_EQ(r.stats[2], 1);               // number of nonzero weights
+  // The gradients of the weights are g = (0, 8), and sum p g = 3.
+  EXPECT_NEAR(r.d_tau[0], 8 * 0.5, 1e-15);
+  EXPECT_NEAR(r.d_sink[0], -0.5 * 3, 1e-15);
+  EXPECT_NEAR(r.d_k.data[0], 0.125 * (0 - 3), 1e-15);
+  EXPECT_NEAR(r.d_k.data[1], 0.375 * (8 - 3), 1e-15);
+}
+
 TEST(ReferenceValues, SparseWeights_SumToOne) {
   for (Normalizer n : {Normalizer::sparsemax, Normalizer::entmax15}) {
     Shape s;

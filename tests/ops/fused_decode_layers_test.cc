@@ -9,6 +9,7 @@
 #include "model/own_stream.h"
 #include "ops/decode.h"
 #include "ops/device.h"
+#include "ops/normalizers.h"
 #include "ops/recorder.h"
 #include "ops/skinny_gemm.h"
 
@@ -61,11 +62,12 @@ class LayersOfAStep {
       l.norm = 1 + layer_random({kHidden}, ++seed, at::kFloat, 0.2);
       l.mlp_norm = 1 + layer_random({kHidden}, ++seed, at::kFloat, 0.2);
       l.attention.options.normalizer = c_.normalizer;
-      if (l.attention.options.normalizer == "elastic") {
+      const NormalizerTraits& normalizer = kernels::traits(normalizer_from_name(c_.normalizer).value());
+      if (normalizer.takes_tau) {
         l.attention.distance_bias = layer_random({c_.heads, 512}, ++seed, at::kFloat);
         l.attention.tau = layer_random({c_.heads}, ++seed, at::kFloat) - 1;
       }
-      if (l.attention.options.normalizer == "softmax_sink") {
+      if (normalizer.takes_sink) {
         l.attention.options.sink = layer_random({c_.heads}, ++seed, at::kFloat);
       }
       l.pages = pages;
@@ -126,8 +128,9 @@ TEST(FusedDecodeLayersGpu, FusedKernel_MatchesSeparateKernels) {
   if (!test_device().is_cuda()) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";
   for (const LayersCase& c : {LayersCase{16, 64, 1000, 24, "elastic"}, LayersCase{16, 64, 1000, 4, "softmax"},
                               LayersCase{16, 64, 4000, 4, "softmax"}, LayersCase{8, 128, 5000, 2, "elastic"},
-                              LayersCase{8, 128, 300, 2, "softmax_sink"}, LayersCase{16, 64, 40000, 1, "elastic"},
-                              LayersCase{16, 64, 20000, 1, "softmax"}, LayersCase{4, 64, 50, 33, "softmax"}}) {
+                              LayersCase{8, 128, 300, 2, "softmax_sink"}, LayersCase{16, 64, 1000, 4, "elastic_sink"},
+                              LayersCase{16, 64, 40000, 1, "elastic"}, LayersCase{16, 64, 20000, 1, "softmax"},
+                              LayersCase{4, 64, 50, 33, "softmax"}}) {
     SCOPED_TRACE(::testing::Message() << c.normalizer << ", " << c.heads << " heads of " << c.dim << ", " << c.longest
                                       << " tokens, " << c.layers << " layers");
     const OwnStream stream(test_device());

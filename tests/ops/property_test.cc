@@ -287,12 +287,12 @@ Call make_call(const Shape& s, const Inputs& in, Draw& draw, double& gradient_sc
   put("v", to_torch(in.v, type));
   put("d_out", to_torch(in.d_out, type));
   if (s.bias_window > 0) put("distance_bias", to_torch(in.distance_bias, {s.heads, s.bias_window}, real));
-  if (s.normalizer == Normalizer::elastic) {
+  if (kernels::traits(s.normalizer).takes_tau) {
     c.t["tau"] = draw.chance(3) && s.heads > 0
                      ? at::full({1}, s.tau, at::TensorOptions(test_device()).dtype(real)).expand({s.heads})
                      : restrided(to_torch(in.tau, {s.heads}, real), draw);
   }
-  if (s.normalizer == Normalizer::softmax_sink) put("sink", to_torch(in.sink, {s.heads}, real));
+  if (kernels::traits(s.normalizer).takes_sink) put("sink", to_torch(in.sink, {s.heads}, real));
   if (s.alibi) put("alibi_slopes", to_torch(in.alibi_slopes, {s.heads}, real));
   const auto integers = [&](const std::vector<int32_t>& x) {
     const at::Tensor t = at::tensor(std::vector<int64_t>(x.begin(), x.end()), at::kLong);
@@ -391,8 +391,8 @@ Results collect(const Shape& s, const std::map<std::string, at::Tensor>& r, doub
   x.stats = rows("stats", 3);
   x.score_stats = rows("score_stats", 2);
   if (s.bias_window > 0) x.d_distance_bias = numbers("d_distance_bias");
-  if (s.normalizer == Normalizer::elastic) x.d_tau = numbers("d_tau");
-  if (s.normalizer == Normalizer::softmax_sink) x.d_sink = numbers("d_sink");
+  if (kernels::traits(s.normalizer).takes_tau) x.d_tau = numbers("d_tau");
+  if (kernels::traits(s.normalizer).takes_sink) x.d_sink = numbers("d_sink");
   if (s.alibi) x.d_alibi_slopes = numbers("d_alibi_slopes");
   return x;
 }

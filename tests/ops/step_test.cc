@@ -7,6 +7,7 @@
 #include "ops/decode.h"
 #include "ops/device.h"
 #include "ops/kv_cache_write.h"
+#include "ops/normalizers.h"
 #include "ops/pinned_copy.h"
 #include "ops/recorder.h"
 #include "ops/rms_norm.h"
@@ -224,7 +225,7 @@ TEST(KvCacheWrite, Gather_ReturnsKeysAndValuesOfAllSources) {
 // One query per kv head. The batch sizes select both configurations of decode_row.cu, and the kernels for small
 // batches.
 TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
-  for (const char* normalizer : {"softmax", "elastic", "softmax_sink"}) {
+  for (const char* normalizer : {"softmax", "elastic", "softmax_sink", "elastic_sink"}) {
     for (const int64_t dim : {64, 128}) {
       for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
         const int64_t heads = 16, texts = 200, page = 48, pages = 30;
@@ -239,11 +240,12 @@ TEST_F(StepGpu, InvariantDecode_DoesNotDependOnBatchSize) {
                 .to(test_device());
         AttentionOptions options;
         options.normalizer = normalizer;
-        if (options.normalizer == "softmax_sink") options.sink = step_random({heads}, 6, at::kFloat);
+        const NormalizerTraits& traits = kernels::traits(normalizer_from_name(normalizer).value());
+        if (traits.takes_sink) options.sink = step_random({heads}, 6, at::kFloat);
         const auto run = [&](int64_t first, int64_t count) {
           return std::get<0>(decode(q.narrow(0, first, count), k, v, lengths.narrow(0, first, count), bias,
-                                    options.normalizer == "elastic" ? tau : at::Tensor(), options,
-                                    table.narrow(0, first, count), {}, /*invariant=*/true));
+                                    traits.takes_tau ? tau : at::Tensor(), options, table.narrow(0, first, count), {},
+                                    /*invariant=*/true));
         };
         const at::Tensor all = run(0, texts);
         for (const int64_t count : {3, 20}) {

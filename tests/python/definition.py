@@ -2,8 +2,8 @@
 
 import torch
 
-PARAMETER = {"elastic": "tau", "softmax_sink": "sink"}
-NORMALIZERS = ["elastic", "softmax", "softmax_sink", "sigmoid"]  # supported by `attention` below
+TAKES_TAU, TAKES_SINK = ("elastic", "elastic_sink"), ("softmax_sink", "elastic_sink")
+NORMALIZERS = ["elastic", "softmax", "softmax_sink", "elastic_sink", "sigmoid"]  # supported by `attention` below
 
 
 def visible_pairs(n, m, causal, window):
@@ -33,8 +33,7 @@ def attention(
     causal=True,
     window=-1,
 ):
-    """Computes the same function as torch.ops.lazy.attention, for the normalizers softmax, elastic, softmax_sink and
-    sigmoid."""
+    """Computes the same function as torch.ops.lazy.attention, for the normalizers in NORMALIZERS."""
     heads, group = q.shape[2], q.shape[2] // k.shape[2]
     k, v = k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)
     seen, distance = visible_pairs(q.shape[1], k.shape[1], causal, window)
@@ -52,12 +51,13 @@ def attention(
     if normalizer == "sigmoid":
         bias = -count.log() if sigmoid_bias is None else sigmoid_bias
         weights = torch.sigmoid(s + bias) * seen
-    elif normalizer == "softmax_sink":
-        column = sink.view(1, heads, 1, 1).expand(*s.shape[:3], 1).to(s.dtype)
-        weights = torch.cat((hidden, column), -1).softmax(-1)[..., :-1]
     else:
-        weights = hidden.softmax(-1)
-        if normalizer == "elastic":
+        if normalizer in TAKES_SINK:
+            column = sink.view(1, heads, 1, 1).expand(*s.shape[:3], 1).to(s.dtype)
+            weights = torch.cat((hidden, column), -1).softmax(-1)[..., :-1]
+        else:
+            weights = hidden.softmax(-1)
+        if normalizer in TAKES_TAU:
             shift = tau.view(-1, 1, 1) / (count if offset == "per_visible" else 1)
             weights = torch.relu(weights + shift) * seen
     return torch.einsum("bhij,bjhd->bihd", weights.to(v.dtype), v)

@@ -1,6 +1,8 @@
 """Compares lazy_attention.decode with the reference implementation, for contiguous and paged caches, for several query
 rows, and for all normalizers."""
 
+import typing
+
 import definition
 import lazy_attention
 import pytest
@@ -20,8 +22,8 @@ def problem(normalizer, dtype=torch.float64):
     q, k, v = make(3, ROWS, 4, 16), make(3, 64, 2, 16), make(3, 64, 2, 12)
     parameters = [
         make(4, 9),
-        make(4) * 0.2 - 0.8 if normalizer == "elastic" else None,
-        make(4) if normalizer == "softmax_sink" else None,
+        make(4) * 0.2 - 0.8 if normalizer in definition.TAKES_TAU else None,
+        make(4) if normalizer in definition.TAKES_SINK else None,
     ]
     return [t.to(dtype) for t in (q, k, v)], [None if t is None else t.to(wide) for t in parameters]
 
@@ -49,7 +51,7 @@ def paged(cache, page_size, poison):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("variant", [dict(), dict(window=10), dict(softcap=2.0)], ids=str)
-@pytest.mark.parametrize("normalizer", ["elastic", "softmax", "softmax_sink", "sigmoid"])
+@pytest.mark.parametrize("normalizer", definition.NORMALIZERS)
 def test_decode_matches_the_definition(normalizer, variant, dtype):
     pool = Pool()
     for _ in range(3):
@@ -73,7 +75,7 @@ def test_decode_matches_the_definition(normalizer, variant, dtype):
     pool.check()
 
 
-@pytest.mark.parametrize("normalizer", ["elastic", "softmax", "softmax_sink", "sigmoid", "sparsemax", "entmax15"])
+@pytest.mark.parametrize("normalizer", typing.get_args(lazy_attention.operator.Normalizer))
 def test_decode_matches_attention(normalizer):
     """decode and attention return the same results, lse and statistics in float64."""
     (q, k, v), parameters = problem(normalizer)

@@ -108,6 +108,8 @@ def test_parameters_have_the_names_of_checkpoints():
     assert not make(tau_trainable=False).softmax_offset.requires_grad
     assert make(normalizer="softmax").softmax_offset is None
     assert make(normalizer="softmax_sink").sinks.shape == (4,)
+    both = make(normalizer="elastic_sink")
+    assert both.sinks.shape == both.softmax_offset.shape == (4,)
     assert torch.equal(make().softmax_offset, torch.full((4,), -1.0))
 
 

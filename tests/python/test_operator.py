@@ -30,8 +30,9 @@ def inputs(normalizer, dtype=torch.float64, n=9, m=9, heads=4, kv_heads=2, windo
         leaf(2, m, kv_heads, 8, dtype=dtype),
         leaf(2, m, kv_heads, 6, dtype=dtype),
     )
-    tau = (leaf(heads, dtype=wide, scale=0.3).detach() - 0.8).requires_grad_() if normalizer == "elastic" else None
-    sink = leaf(heads, dtype=wide) if normalizer == "softmax_sink" else None
+    tau = (leaf(heads, dtype=wide, scale=0.3).detach() - 0.8).requires_grad_()
+    tau = tau if normalizer in definition.TAKES_TAU else None
+    sink = leaf(heads, dtype=wide) if normalizer in definition.TAKES_SINK else None
     return q, k, v, leaf(heads, window, dtype=wide), tau, sink
 
 

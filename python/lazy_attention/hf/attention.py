@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..decoding import attention_or_decode
-from ..operator import attention
+from ..operator import TAKES_SINK, TAKES_TAU, attention
 from ..per_head import gathered, warn_of_rounding
 from .masks import is_documents
 
@@ -68,8 +68,8 @@ def lazy_attention_forward(
     gpt-oss). The following attributes of the layer (``module.lazy_*``) or of the model configuration
     (``config.lazy_*``) override the defaults:
 
-    - ``lazy_normalizer``: "softmax", "elastic", "sigmoid", "sparsemax" or "entmax15"; for layers with sinks
-      "softmax_sink" or "elastic_sink";
+    - ``lazy_normalizer``: "softmax", "elastic", "sigmoid", "sparsemax" or "entmax15"; "softmax_sink" or "elastic_sink"
+      for a layer with sinks;
     - ``lazy_offset``: "per_visible" or "constant";
     - ``lazy_tau``: a parameter (heads) of the layer, or a number in the configuration;
     - ``lazy_distance_bias``: (heads, W), a parameter of the layer.
@@ -109,12 +109,12 @@ def lazy_attention_forward(
     )
     normalizer = _setting(module, "lazy_normalizer", "softmax" if s_aux is None else "softmax_sink")
     _expect(
-        (s_aux is not None) == normalizer.endswith("_sink"),
+        (s_aux is not None) == (normalizer in TAKES_SINK),
         f'sinks if and only if the normalizer is "softmax_sink" or "elastic_sink", received "{normalizer}" for a layer '
         f"{'with' if s_aux is not None else 'without'} sinks",
     )
     tau = None
-    if normalizer in ("elastic", "elastic_sink"):
+    if normalizer in TAKES_TAU:
         warn_of_rounding(own_tau)
         tau = _setting(module, "lazy_tau", -1.0, own_tau)
         if not isinstance(tau, Tensor):

@@ -94,11 +94,11 @@ struct ScoreStatistics {
 };
 
 struct RowGradientSums {
-  float d_offset = 0;  // gradient of the offset, for elastic
-  float d_sink = 0;    // gradient of the sink, for softmax_sink
+  float d_offset = 0;  // gradient of the offset, for elastic and elastic_sink
+  float d_sink = 0;    // gradient of the sink, for softmax_sink and elastic_sink
 };
 
-// --- Softmax, softmax with a sink (gpt-oss), and Elastic-Softmax ---
+// --- Softmax and Elastic-Softmax, both also with a sink (gpt-oss) ---
 
 struct Exponentials {
   float largest, sum;  // maximum and sum of exponentials, both including the sink
@@ -166,11 +166,11 @@ HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s
 }
 
 HWY_INLINE float sink_of(const Problem& p, const HeadParameters& head) {
-  return p.normalizer == Normalizer::softmax_sink ? head.sink : -std::numeric_limits<float>::infinity();
+  return traits(p.normalizer).takes_sink ? head.sink : -std::numeric_limits<float>::infinity();
 }
 
 HWY_INLINE float offset_of(const Problem& p, const StripRow& row, const HeadParameters& head) {
-  if (p.normalizer != Normalizer::elastic) return 0;
+  if (!traits(p.normalizer).takes_tau) return 0;
   return p.offset == Offset::per_visible ? head.tau / static_cast<float>(row.count) : head.tau;
 }
 
@@ -187,11 +187,11 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row
   const float offset = offset_of(p, row, head);
   const VF inverse = hn::Set(f, 1 / sum), add = hn::Set(f, offset), zero = hn::Zero(f);
   summary.alive = row.end - row.begin;
+  summary.sum = (sum - sink) / sum;      // sum of the probabilities
   if (offset == 0 || std::isnan(sum)) {  // a NaN must not become a weight of zero
     for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
       hn::StoreU(hn::Mul(hn::LoadU(f, s + j), inverse), f, s + j);
     }
-    summary.sum = (sum - sink) / sum;
   } else {
     VF total = zero;
     size_t alive = 0;
@@ -205,7 +205,7 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row
       summary.alive = alive;
       summary.sum = sum_lanes(total);
     } else {
-      summary.sum = 1 + offset * static_cast<float>(row.end - row.begin);
+      summary.sum += offset * static_cast<float>(row.end - row.begin);
     }
   }
   return summary;
@@ -526,6 +526,7 @@ HWY_INLINE RowSummary row_weights(const Problem& p, const StripRow& row, const H
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink:
       return softmax_row(p, row, head, s, scores);
     case Normalizer::sigmoid:
       return sigmoid_row(p, row, s);
@@ -546,6 +547,7 @@ HWY_INLINE RowGradientSums row_gradients(const Problem& p, const StripRow& row, 
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink:
       return softmax_row_backward(p, row, head, s, g);
     case Normalizer::sigmoid:
       sigmoid_row_backward(p, row, s, g);

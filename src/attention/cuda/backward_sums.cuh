@@ -1,9 +1,9 @@
 // First kernel of the backward for problems in which each row's center can be computed from the output o of the
 // forward, without a sweep over the keys. The center is the value that is subtracted from the gradients of the row's
 // weights (weights.cuh):
-//   softmax: center = dO . o            elastic: center = dO . o - offset * (dO . alive_sum)
-// alive_sum is the sum of the rows of V whose weight is not zero. The rounding error of o and alive_sum is of the same
-// size as the rounding error of the 16-bit gradients.
+//   SOFTMAX: center = dO . o            otherwise: center = dO . o - offset * (dO . alive_sum)
+// SOFTMAX means that the normalizer has no offset. alive_sum is the sum of the rows of V whose weight is not zero. The
+// rounding error of o and alive_sum is of the same size as the rounding error of the 16-bit gradients.
 #pragma once
 #include <cstring>
 
@@ -26,9 +26,9 @@ __device__ float dot8(const uint4& a, const uint4& b) {
 }
 
 // Values of a row from which the gradients of its scores are computed. `anchor` is the log-sum-exp of the scores in
-// units of log2, `center` the value that is subtracted from the gradients of the weights, and `offset` the offset of
-// elastic. `alone` means that the row sees only one key; its probability p is then 1 for every score, so the gradient
-// of the score is zero.
+// units of log2, `center` the value that is subtracted from the gradients of the weights, and `offset` the offset
+// of the weights. `alone` means that the row sees only one key and has no sink; its probability p is then 1 for every
+// score, so the gradient of the score is zero.
 struct BackwardRowState {
   float anchor, center, offset;
   bool alone;
@@ -39,13 +39,13 @@ struct BackwardRowState {
 template <typename T, int COLUMNS, bool SOFTMAX, typename Store>
 __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_tiles, int partial_step) {
   constexpr int lanes = COLUMNS / 8;  // number of lanes that process a row
-  __shared__ float warp_sums[8];
+  __shared__ float warp_sums[2][8];
   Tile t;
   t.head = blockIdx.y;
   t.batch = blockIdx.x / row_tiles;
   if (!locate(p, blockIdx.x % row_tiles, 64, false, t)) return;
   const int part = threadIdx.x % lanes;
-  float tau_sum = 0;
+  float tau_sum = 0, sink_sum = 0;
 #pragma unroll
   for (int n = 0; n < 64 * lanes / 256; ++n) {
     const int row = t.first + threadIdx.x / lanes + n * (256 / lanes);
@@ -67,21 +67,32 @@ __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_til
     if (!there || part != 0) continue;
     const Keys keys = visible(p, t, row);
     const int count = keys.end - keys.begin;
-    const bool alone = count == 1 && p.normalizer != Normalizer::softmax_sink;
+    const bool alone = count == 1 && !takes_sink(p.normalizer);
     const float lse = p.lse[row_index(p, t, t.head, row)] * portable::kLog2e;
     const float offset = SOFTMAX ? 0 : portable::elastic_offset(p, keys, p.tau[t.head]);
-    Store::put(p, t, row_tiles, blockIdx.x % row_tiles, row,
-               {lse == -INFINITY ? 0 : lse, fmaf(-offset, alive, delta), offset, alone});
-    if constexpr (!SOFTMAX) tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
+    const float center = fmaf(-offset, alive, delta);
+    Store::put(p, t, row_tiles, blockIdx.x % row_tiles, row, {lse == -INFINITY ? 0 : lse, center, offset, alone});
+    if constexpr (!SOFTMAX) {
+      tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
+      if (takes_sink(p.normalizer) && count > 0) {
+        sink_sum -= exp2_fast(p.sink[t.head] * portable::kLog2e - lse) * center;
+      }
+    }
   }
   if constexpr (!SOFTMAX) {
-    for (int d = 1; d < 32; d *= 2) tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
-    if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = tau_sum;
+    for (int d = 1; d < 32; d *= 2) {
+      tau_sum += __shfl_xor_sync(~0u, tau_sum, d);
+      sink_sum += __shfl_xor_sync(~0u, sink_sum, d);
+    }
+    if (threadIdx.x % 32 == 0) {
+      warp_sums[0][threadIdx.x / 32] = tau_sum;
+      warp_sums[1][threadIdx.x / 32] = sink_sum;
+    }
     __syncthreads();
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x >= 2) return;
     float sum = 0;
-    for (int n = 0; n < 8; ++n) sum += warp_sums[n];
-    p.partial[static_cast<int64_t>(t.head) * partial_step + blockIdx.x] = sum;
+    for (int n = 0; n < 8; ++n) sum += warp_sums[threadIdx.x][n];
+    p.partial[(static_cast<int64_t>(threadIdx.x) * p.heads + t.head) * partial_step + blockIdx.x] = sum;
   }
 }
 

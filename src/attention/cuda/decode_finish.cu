@@ -89,7 +89,7 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   const Keys keys = visible(p, max(s.length, 0), query);
   const float first = keys.begin == 0 && keys.end > 0 ? __ldcg(p.firsts + row) : 0;
   float released = 1 - mass;
-  if (p.normalizer == Normalizer::softmax_sink && keys.begin < keys.end) {
+  if (takes_sink(p.normalizer) && !takes_tau(p.normalizer) && keys.begin < keys.end) {
     // Compute the sink's weight directly, not as 1 - (sum of the other weights): it may be much smaller than the
     // rounding error of this difference.
     const RowState* const state = p.states + row;

@@ -45,6 +45,7 @@ __device__ inline DecodeWeight decode_weight(Normalizer normalizer, const RowSta
     case Normalizer::softmax:
     case Normalizer::elastic:
     case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink:
       return softmax_weight(r, score);
   }
   __builtin_unreachable();  // the host code rejects other values
@@ -56,7 +57,7 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
   RowState state{0, 1, 0, -INFINITY, 1, keys.begin, keys.end, 0};
   int64_t count = keys.end - keys.begin;
   if (p.visible_counts) count = p.visible_counts[t.batch] - (p.q_length - 1 - t.query(p, r));
-  if (p.normalizer == Normalizer::elastic) {
+  if (takes_tau(p.normalizer)) {
     const float tau = p.tau[t.head(p, r)];
     state.offset = p.per_visible ? tau / static_cast<float>(count) : tau;
     if (state.offset < 0) state.dead = 0;
@@ -67,7 +68,7 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
   if (p.dtype == DType::f16) {
     // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15, so that the two fp16
     // numbers whose sum represents a scaled weight are in the range of fp16.
-    const float most = p.normalizer == Normalizer::elastic ? 1 + fmaxf(state.offset, 0) : 1;
+    const float most = takes_tau(p.normalizer) ? 1 + fmaxf(state.offset, 0) : 1;
     state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
   return state;
@@ -123,7 +124,7 @@ __device__ inline float2 merge_parts(const float2* part, int parts, int first, i
 __device__ inline RowState finish_state(const Params& p, const RowTile& t, int r, RowState state, float2 all,
                                         float& lse) {
   lse = 0;
-  if (p.normalizer == Normalizer::softmax_sink) all = merge(all, {p.sink[t.head(p, r)], 1});
+  if (takes_sink(p.normalizer)) all = merge(all, {p.sink[t.head(p, r)], 1});
   if (p.normalizer != Normalizer::sigmoid) {
     state.largest = all.x;
     state.inverse = 1 / all.y;

@@ -42,7 +42,7 @@ struct Sequence {
 struct alignas(16) RowState {
   float largest;       // maximum score
   float inverse;       // 1 / sum of exponentials; for sparsemax and entmax15, the threshold
-  float offset;        // elastic: tau / c or tau; sigmoid: bias
+  float offset;        // with tau: tau / c or tau; sigmoid: bias
   float dead;          // exponential family: weights up to this value are set to zero
   float weight_scale;  // a power of two that keeps weights in the range of fp16
   int begin, end;      // range of visible keys

@@ -92,9 +92,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   const int seen_from = seen.begin - sequence.first;
   const unsigned seen_count = static_cast<unsigned>(seen.end - seen.begin);
 
-  // With softmax and softmax_sink, the weights of all keys are nonzero except for masking and underflow. After its last
+  // Without tau, the weights of all keys are nonzero except for masking and underflow. After its last
   // part of K, each warp therefore prefetches the beginning of V for its first piece without waiting for the weights.
-  const bool values_ahead = p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::softmax_sink;
+  const bool values_ahead = !takes_tau(p.normalizer);
 
   // Fill the table of unit offsets. The first entries are for the units whose V the warp prefetches. The next entries
   // are for the units of the warp's parts (every WARPS-th part). Two warps may write the same entries; this duplicate
@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       if (lanes > step) all = merge(all, {__shfl_xor_sync(~0u, all.x, step), __shfl_xor_sync(~0u, all.y, step)});
     }
     all = {__shfl_sync(~0u, all.x, 0), __shfl_sync(~0u, all.y, 0)};
-    if (p.normalizer == Normalizer::softmax_sink) all = merge(all, {p.sink[head], 1});
+    if (takes_sink(p.normalizer)) all = merge(all, {p.sink[head], 1});
     state.largest = all.x;
     state.inverse = 1 / all.y;
     if (p.lse && threadIdx.x == 0) {

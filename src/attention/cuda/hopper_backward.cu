@@ -45,7 +45,7 @@ struct HopperBackward {
       using T = decltype(type);
       if (!has_rounded_sums(p)) {
         launch_backward<T, D, RowSums::exact>(p, partial_step, stream);
-      } else if (p.normalizer == Normalizer::elastic) {
+      } else if (takes_tau(p.normalizer)) {
         launch_backward<T, D, RowSums::elastic>(p, partial_step, stream);
       } else {
         launch_backward<T, D, RowSums::softmax>(p, partial_step, stream);

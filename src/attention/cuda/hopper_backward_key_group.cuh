@@ -241,7 +241,7 @@ struct KeyGroup {
     }
   }
   // Converts s, which contains f = exp2(score - lse2), to weights, and g, the gradients of the weights, to ds, the
-  // gradients of the scores. In elastic, pairs with zero weight have s <= 0 after the conversion.
+  // gradients of the scores. With an offset, pairs with zero weight have s <= 0 after the conversion.
   __device__ void differentiate(float (&s)[A], float (&g)[A], int step) const {
     const float* const state = states(step);
     auto one = [](float& x, float& y, float factor, float center, float offset) {

@@ -1,6 +1,6 @@
 // First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
 // of each row and the sums for its gradient. While a warpgroup adds the terms of one tile of keys to these sums, the
-// matrix products of its next tile are in flight. Softmax is processed as elastic softmax with an offset of zero.
+// matrix products of its next tile are in flight. Softmax is processed as Elastic-Softmax with an offset of zero.
 // Softmax uses this kernel only if fp32 gradients (distance bias, sink) are required or if there are at most 256 keys.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     return;
   }
   alloc_registers<240>();
-  const bool elastic = p.normalizer == Normalizer::elastic, has_sink = p.normalizer == Normalizer::softmax_sink;
+  const bool elastic = takes_tau(p.normalizer), has_sink = takes_sink(p.normalizer);
   BackwardRows<T, D> b(p, t, sm);
   const int offset_rows = (group - 1) * 64;
   b.start(t.first + offset_rows, p.bias_window > 0 ? table + S::pad : nullptr);
@@ -230,8 +230,8 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     if (b.lane % 4 != 0 || row >= t.q_length) continue;
     const int count = b.keys(h).end - b.keys(h).begin;
     const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - b.lse2[h]) : 0;
-    // If a row sees only one key, p = 1 for every score and ds is exactly 0. The norm is then set to 0, which removes p
-    // from the weight, and one is added to the offset instead.
+    // If a row sees only one key and no sink, p = 1 for every score and ds is exactly 0. The norm is then set to 0,
+    // which removes p from the weight, and one is added to the offset instead.
     const bool alone = count == 1 && !has_sink;
     const float norm = count > 0 && !alone ? 1 / (f + in_sink) : 0, center = fg * norm;
     float* const state = row_state(p, t, t.head, state_tiles, state_tile) + row - b.first;

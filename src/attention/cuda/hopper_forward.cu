@@ -7,8 +7,9 @@ namespace lazy::kernels::cuda {
 
 namespace hopper {
 
-// Bits of the template parameter SWEEP, which select the normalizer and the outputs. kStats applies only to elastic
-// softmax, because softmax always computes Params::stats. kScores selects Params::score_stats.
+// Bits of the template parameter SWEEP, which select the normalizer and the outputs. kElastic: the
+// normalizer takes tau. kStats applies only together with kElastic, because softmax always computes Params::stats.
+// kScores selects Params::score_stats.
 constexpr int kElastic = 1, kStats = 2, kAliveSum = 4, kScores = 8;
 constexpr bool has(int sweep, int what) { return (sweep & what) != 0; }
 
@@ -178,7 +179,7 @@ struct HopperForward {
   static void launch(const Params& p, cudaStream_t stream) {
     with_half_type<__nv_bfloat16, __half>(p.dtype, [&](auto type) {
       using T = decltype(type);
-      if (p.normalizer == Normalizer::elastic) {
+      if (takes_tau(p.normalizer)) {
         if (p.alive_sum.data && writes_alive_sum(p)) return launch_elastic<T, D, true>(p, stream);
         return launch_elastic<T, D, false>(p, stream);
       }

@@ -164,8 +164,8 @@ __device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N 
   }
 }
 
-// Functions that convert the exponentials of a tile to the weights of elastic softmax and compute the statistics of the
-// rows.
+// Functions that convert the exponentials of a tile to the weights of elastic or elastic_sink and compute the
+// statistics of the rows.
 
 // Returns x y + z, clamped to [0, 1] by the saturation of the instruction. A NaN becomes zero.
 __device__ inline float fma_clamped(float x, float y, float z) {
@@ -202,7 +202,8 @@ struct WeightAccumulator {
   float tau;
 
   // With tau < 0, no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0, the
-  // weight of every visible key is nonzero, and the sum of a row's weights is 1 + (number of visible keys) * offset.
+  // weight of every visible key is nonzero, and the sum of a row's weights is 1 - (probability of the sink) + (number
+  // of visible keys) * offset.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
   // Converts s to the weights exponential(s, h) * inverse + offset. If clamps() is true, the weights are clamped to [0,
@@ -262,8 +263,10 @@ struct WeightAccumulator {
     r.head[1] = fmaf(inverse[1], 0, s[2]);
   }
 
+  // base: the score (in units of log2) that is subtracted from the scores of a row.
   template <int O>
-  __device__ void finish(const RowGroup& b, float (&o)[O], const float (&inverse)[2], const float (&offset)[2]) {
+  __device__ void finish(const RowGroup& b, float (&o)[O], const float (&base)[2], const float (&inverse)[2],
+                         const float (&offset)[2]) {
     if constexpr (!STATS) return;
     if (clamps()) {
 #pragma unroll
@@ -277,7 +280,9 @@ struct WeightAccumulator {
         const Keys keys = b.keys(h);
         const int visible = b.lane % 4 == 0 ? max(keys.end - keys.begin, 0) : 0;
         r.alive[h] = visible;
-        r.total[h] = visible > 0 ? fmaf(static_cast<float>(visible), offset[h], fmaf(inverse[h], 0, 1)) : 0;
+        const float in_sink =
+            takes_sink(b.p.normalizer) ? exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse[h] : 0;
+        r.total[h] = visible > 0 ? fmaf(static_cast<float>(visible), offset[h], fmaf(inverse[h], 0, 1) - in_sink) : 0;
       }
     }
   }

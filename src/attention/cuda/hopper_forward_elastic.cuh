@@ -1,9 +1,9 @@
-// The Hopper forward for elastic softmax, with two sweeps over the keys. The first sweep starts at the diagonal and
-// goes backwards; it computes the scores for the row's sum of exponentials. The second sweep goes in the opposite
-// direction and recomputes the scores for the weights max(p + offset, 0) and their weighted sum of V. This needs three
-// products and two exponentials per query-key pair, compared with two products and one exponential in softmax
-// attention. The tile at which the first sweep ends is the first tile of the second sweep, so its scores are computed
-// only once.
+// The Hopper forward for elastic and elastic_sink, with two sweeps over the keys. The first sweep starts at the
+// diagonal and goes backwards; it computes the scores for the row's sum of exponentials. The second sweep goes in the
+// opposite direction and recomputes the scores for the weights max(p + offset, 0) and their weighted sum of V. This
+// needs three products and two exponentials per query-key pair, compared with two products and one exponential in
+// softmax attention. The tile at which the first sweep ends is the first tile of the second sweep, so its scores are
+// computed only once.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 
@@ -57,17 +57,6 @@ __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], flo
     base[h] = most;
   }
   if constexpr (SCORES) scores.add(c, top, weighted);
-}
-
-// Merges the base and sum of a row over the four adjacent lanes that share the row.
-__device__ inline void merge_row_sums(float& base, float& sum) {
-#pragma unroll
-  for (int d = 1; d < 4; d *= 2) {
-    const float other = __shfl_xor_sync(~0u, base, d), other_sum = __shfl_xor_sync(~0u, sum, d);
-    const float m = fmaxf(base, other);
-    if (m > -INFINITY) sum = sum * exp2_fast(base - m) + other_sum * exp2_fast(other - m);
-    base = m;
-  }
 }
 
 // First sweep over the tiles that the rows see, from the last tile to the first. On return, s contains the scores of
@@ -130,7 +119,7 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
   for (int n = lo - 1; n >= 0; --n) b.skip_k(count - 1 - n);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    merge_row_sums(base[h], sum[h]);
+    portable::finish_row_sum(b.p, b.t.head, base[h], sum[h]);
     const bool empty = b.keys(h).begin >= b.keys(h).end;
     r.lse[h] = empty ? -INFINITY : (base[h] + log2f(sum[h])) * kLn2;
     inverse[h] = empty ? 0 : 1 / sum[h];
@@ -185,7 +174,7 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     b.skip_k(count + n - 1);
     b.skip_v(n);
   }
-  accumulator.finish(b, o, inverse, offset);
+  accumulator.finish(b, o, base, inverse, offset);
 }
 
 }  // namespace lazy::kernels::cuda::hopper

@@ -1,7 +1,7 @@
-// Forward for elastic softmax with at most 256 keys in a single pass: scores and exponentials are computed only once. A
-// warpgroup keeps its unnormalized fp32 probabilities in the score accumulators until the row's sum is known. The
-// kernel is persistent: each block processes several row tiles in sequence, so that the keys of the next tile are
-// loaded while the values of the current tile are multiplied.
+// Forward for elastic and elastic_sink with at most 256 keys in a single pass: scores and exponentials are computed
+// only once. A warpgroup keeps its unnormalized fp32 probabilities in the score accumulators until the row's sum is
+// known. The kernel is persistent: each block processes several row tiles in sequence, so that the keys of the next
+// tile are loaded while the values of the current tile are multiplied.
 #include <algorithm>
 
 #include "attention/cuda/hopper_forward_elastic.cuh"
@@ -210,7 +210,7 @@ __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], 
   float inverse[2], offset[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    merge_row_sums(b.base[h], b.sum[h]);
+    portable::finish_row_sum(b.p, b.t.head, b.base[h], b.sum[h]);
     const bool empty = b.keys(h).begin >= b.keys(h).end;
     out.lse[h] = empty ? -INFINITY : (b.base[h] + log2f(b.sum[h])) * kLn2;
     inverse[h] = empty ? 0 : 1 / b.sum[h];
@@ -240,7 +240,7 @@ __device__ __forceinline__ void own_rows(Rows<T, SCORES>& b, float (&o)[D / 2], 
   wgmma_wait<0>();
   fence_registers(o);
   b.release(b.value_use(OWN - 1));
-  accumulator.finish(b, o, inverse, offset);
+  accumulator.finish(b, o, b.base, inverse, offset);
 }
 
 template <typename T, bool STATS, bool SCORES>
@@ -362,7 +362,7 @@ void launch(const Params& p, cudaStream_t stream) {
 
 bool fits_single_pass(const Params& p) {
   using namespace hopper::single_pass;
-  return p.head_dim == D && p.normalizer == Normalizer::elastic && p.k_length <= TILES * N;
+  return p.head_dim == D && takes_tau(p.normalizer) && p.k_length <= TILES * N;
 }
 
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream) {

@@ -97,7 +97,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   using S = ForwardShape<D, false>;
   constexpr int N = S::N, A = N / 2;
   constexpr float most_sum = 0x1p15f;
-  const bool has_sink = b.p.normalizer == Normalizer::softmax_sink;
+  const bool has_sink = takes_sink(b.p.normalizer);
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
   float base[2], sum[2];
 #pragma unroll

@@ -14,7 +14,7 @@ using portable::kLog2e;
 //   lse2            log-sum-exp in units of log2
 //   factor          1 / norm (weights.cuh), which corrects the rounding error of lse2; 1 if the norm was not computed
 //   factor center   product of `factor` and the center, which is subtracted from the gradients of the weights
-//   offset          offset of elastic softmax
+//   offset          offset of Elastic-Softmax
 // With f = exp2(score - lse2), and with g = the gradient of the weight, or 0 if the weight is zero:
 //   weight = max(factor f + offset, 0),  ds = f (factor g - factor center).
 // If a row sees only one key, p = 1 for every score and ds is exactly 0; the factor is then 0, and one is added to the

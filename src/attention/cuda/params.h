@@ -74,15 +74,29 @@ struct Params {
   bool causal, per_visible, deterministic;
 };
 
-// Whether kNormalizers assigns the normalizer to family F. Returns false for a value that the table does not list.
+// Properties of a normalizer in kNormalizers, in a form that device code can use: one bit per normalizer, computed at
+// compile time. They are false for a value that the table does not list.
+template <typename Condition>
+__host__ __device__ constexpr uint32_t normalizers_where(const Condition& condition) {
+  uint32_t bits = 0;
+  for (const NormalizerTraits& t : kNormalizers) bits |= (condition(t) ? 1u : 0u) << static_cast<int>(t.normalizer);
+  return bits;
+}
+__host__ __device__ constexpr bool is_member(uint32_t members, Normalizer n) {
+  return static_cast<unsigned>(n) < 32 && (members >> static_cast<unsigned>(n) & 1);
+}
 template <NormalizerFamily F>
 __host__ __device__ constexpr bool in_family(Normalizer n) {
-  constexpr uint32_t members = [] {
-    uint32_t bits = 0;
-    for (const NormalizerTraits& t : kNormalizers) bits |= (t.family == F ? 1u : 0u) << static_cast<int>(t.normalizer);
-    return bits;
-  }();
-  return static_cast<unsigned>(n) < 32 && (members >> static_cast<unsigned>(n) & 1);
+  constexpr uint32_t members = normalizers_where([](const NormalizerTraits& t) { return t.family == F; });
+  return is_member(members, n);
+}
+__host__ __device__ constexpr bool takes_tau(Normalizer n) {
+  constexpr uint32_t members = normalizers_where([](const NormalizerTraits& t) { return t.takes_tau; });
+  return is_member(members, n);
+}
+__host__ __device__ constexpr bool takes_sink(Normalizer n) {
+  constexpr uint32_t members = normalizers_where([](const NormalizerTraits& t) { return t.takes_sink; });
+  return is_member(members, n);
 }
 
 Params make_params(const Problem& p, const Forward<float>& a);
@@ -112,17 +126,21 @@ void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 // of 64, and the columns beyond the head size are zero.
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
-// Whether a tensor-core forward writes score_stats itself. This requires that its sum of exponentials contains only
-// scores. With softmax_sink, a sink far above the scores makes the exponentials of the scores underflow, so that the
-// sum has no information about them. The tensor-core forward with a softcap writes neither score_stats nor alive_sum.
+// Whether a tensor-core forward writes score_stats itself. This requires a sum of exponentials that contains only
+// scores: a sink far above the scores would make their exponentials underflow, so that the sum would have no
+// information about them. The forward for softmax_sink includes the sink from the beginning. The forward for
+// elastic_sink includes it only after the sweep over the keys. The tensor-core forward with a softcap writes neither
+// score_stats nor alive_sum.
 inline bool writes_score_stats(const Params& p) {
-  return (p.normalizer == Normalizer::softmax || p.normalizer == Normalizer::elastic) && !p.softcap;
+  return in_family<NormalizerFamily::exponential>(p.normalizer) &&
+         (takes_tau(p.normalizer) || !takes_sink(p.normalizer)) && !p.softcap;
 }
 // Computes score_stats for the problems that the tensor-core forward does not cover, with a separate sweep over the
 // keys.
 void score_statistics(const Params& p, cudaStream_t stream);
 
-// Whether rows see so few keys that the Hopper forward for elastic can compute the scores once instead of twice.
+// Whether rows see so few keys that the Hopper forward for elastic and elastic_sink can compute the scores once instead
+// of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
 // With up to this number of keys, the backward sums the center of each row (weights.cuh) in fp32 over the keys, and
@@ -133,14 +151,14 @@ constexpr int kFewKeys = 256;
 // Whether the tensor-core forward writes alive_sum (if the pointer is given) and the backward uses it. alive_sum is the
 // sum of the rows of V whose weight is not zero.
 inline bool writes_alive_sum(const Params& p) {
-  return p.normalizer == Normalizer::elastic && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
+  return takes_tau(p.normalizer) && p.head_dim <= kMaxAliveSumHead && p.k_length > kFewKeys && !p.softcap;
 }
 // Whether the backward computes the centers from the rounded tensors `out` and alive_sum (backward_sums.cuh). Elastic
-// requires that the forward wrote alive_sum. The other normalizers require that no gradient that is stored in fp32
-// (sink, distance bias, ALiBi slopes) is requested, because these gradients need more precise centers.
+// and elastic_sink require that the forward wrote alive_sum. The other normalizers require that no gradient that is
+// stored in fp32 (sink, distance bias, ALiBi slopes) is requested, because these gradients need more precise centers.
 inline bool has_rounded_sums(const Params& p) {
   if (p.deterministic || !p.out.data) return false;
-  if (p.normalizer == Normalizer::elastic) return p.alive_sum.data && writes_alive_sum(p);
+  if (takes_tau(p.normalizer)) return p.alive_sum.data && writes_alive_sum(p);
   return in_family<NormalizerFamily::exponential>(p.normalizer) && !p.d_sink && !p.d_distance_bias &&
          !p.d_alibi_slopes && p.k_length > kFewKeys;
 }

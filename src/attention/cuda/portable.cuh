@@ -194,8 +194,25 @@ __device__ inline bool all_visible(const Params& p, const Tile& t, int row, int 
   return visible(p, t, last).begin <= key && visible(p, t, row).end >= key + N;
 }
 
-// The offset of elastic softmax (tau / c or tau), where weight = max(p + offset, 0). In a row with one key, p is 1 only
-// up to rounding. The offset -2 then makes the weight exactly zero if the true offset is -1 or below.
+// Completes the maximum and the sum of exponentials of a row, both in units of log2: merges them over the four adjacent
+// lanes that share the row, and adds the term of the sink if the normalizer takes one.
+__device__ inline void finish_row_sum(const Params& p, int head, float& largest, float& sum) {
+  const auto add = [&](float other, float other_sum) {
+    const float most = fmaxf(largest, other);
+    if (most > -INFINITY) sum = sum * exp2_fast(largest - most) + other_sum * exp2_fast(other - most);
+    largest = most;
+  };
+#pragma unroll
+  for (int d = 1; d < 4; d *= 2) {
+    const float other = __shfl_xor_sync(~0u, largest, d), other_sum = __shfl_xor_sync(~0u, sum, d);
+    add(other, other_sum);
+  }
+  if (takes_sink(p.normalizer)) add(p.sink[head] * kLog2e, 1);
+}
+
+// The offset of Elastic-Softmax (tau / c or tau), where weight = max(p + offset, 0). In a row with one key and without
+// a sink, p is 1 only up to rounding. The offset -2 then makes the weight exactly zero if the true offset is -1 or
+// below.
 __device__ inline float elastic_offset(const Params& p, const Keys& keys, float tau) {
   const int count = max(keys.end - keys.begin, 1);
   const float offset = p.per_visible ? tau / static_cast<float>(count) : tau;

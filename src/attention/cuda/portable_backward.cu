@@ -27,8 +27,8 @@ void launch_rows_or_sums(const Params& p, int partial_step, cudaStream_t stream)
     if (has_rounded_sums(p)) {
       constexpr int columns = std::bit_ceil(unsigned{D});
       const int tiles = tile_count(p, p.q_length, 64);
-      const auto kernel = p.normalizer == Normalizer::elastic ? backward_sums<T, columns, false, StoreRowState>
-                                                              : backward_sums<T, columns, true, StoreRowState>;
+      const auto kernel = takes_tau(p.normalizer) ? backward_sums<T, columns, false, StoreRowState>
+                                                  : backward_sums<T, columns, true, StoreRowState>;
       return launch("the portable backward kernel for row sums", kernel, dim3(tiles * p.batch, p.heads), 256, 0, stream,
                     p, tiles, partial_step);
     }

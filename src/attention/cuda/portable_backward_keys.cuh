@@ -119,7 +119,7 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
 
 // Processes the query-key pairs of a tile. On input, s contains the products q . k (or the scores, if `c` is one) and g
 // the products dO . v. On output, s contains the weights and g contains ds, the gradients of the scores. VARIANT: the
-// normalizer is elastic or entmax15.
+// normalizer takes tau or is entmax15.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
 __device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states,
                                      float c) {
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   const int kv_head = blockIdx.y, group = p.heads / p.kv_heads, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_key = warp % 4 * 16 * MI, half = warp / 4;
   const bool want_bias = p.bias_slabs && p.bias_window > 0;
-  const bool variant = (F == NormalizerFamily::exponential && p.normalizer == Normalizer::elastic) ||
+  const bool variant = (F == NormalizerFamily::exponential && takes_tau(p.normalizer)) ||
                        (F == NormalizerFamily::threshold && p.normalizer == Normalizer::entmax15);
   const float unit = score_unit<F>(p);
   const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;  // for thresholds, the first kernel computes d_q

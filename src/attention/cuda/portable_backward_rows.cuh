@@ -1,6 +1,6 @@
 // First kernel of the backward on tensor cores, for problems that backward_sums.cuh does not support. A sweep over the
 // keys of a row recomputes the scores and weights in fp32 and computes two sums (weights.cuh): the center, sum p g /
-// sum p, which is subtracted from the gradients of the weights, and sum g, which is the gradient of elastic's offset.
+// sum p, which is subtracted from the gradients of the weights, and sum g, which is the gradient of the offset.
 // The center could also be computed from the rounded output o as dO . o, but less precisely. The gradients of tau and
 // of the distance bias, which are stored in fp32, would then be only as accurate as the output. If d_q must not be
 // summed by atomics, a second sweep computes it.
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(128) backward_rows(const Params p, int tiles, 
   const uint32_t s_do = b.sq + M * D * 2;
   load_tile<T, M, D, S::threads>(s_do, static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, t.head, t.first),
                                  p.d_out.token, t.q_length - t.first);
-  const float tau = p.normalizer == Normalizer::elastic ? p.tau[t.head] : 0;
+  const float tau = takes_tau(p.normalizer) ? p.tau[t.head] : 0;
   const float lowest = tau >= 0 ? -1 : 0;
   const bool squared = p.normalizer == Normalizer::entmax15;
   float anchor[2], offset[2], f_sum[2] = {}, fg_sum[2] = {}, g_sum[2] = {}, center[2], norm[2];

@@ -1,6 +1,7 @@
 // Forward on tensor cores. A warp processes 16 MI rows. Tiles of N keys are double-buffered by cp.async.
 //   softmax, softmax_sink: one sweep over the keys with a running maximum.
-//   elastic: a first sweep computes the log-sum-exp, which determines the weights that are zero. A second sweep
+//   elastic, elastic_sink: a first sweep computes the log-sum-exp, which determines the weights that are zero. A second
+//   sweep
 //     computes the weights, the statistics, the weighted sum, and alive_sum if requested.
 //   sigmoid, softpick: see portable_forward_pointwise.cuh.
 //   sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
@@ -12,20 +13,9 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// Merges the maximum and sum of a row over the four adjacent lanes that share the row.
-__device__ inline void merge_rows(float& largest, float& sum) {
-#pragma unroll
-  for (int d = 1; d < 4; d *= 2) {
-    const float other = __shfl_xor_sync(~0u, largest, d), other_sum = __shfl_xor_sync(~0u, sum, d);
-    const float m = fmaxf(largest, other);
-    if (m > -INFINITY) sum = sum * exp2_fast(largest - m) + other_sum * exp2_fast(other - m);
-    largest = m;
-  }
-}
-
-// SCORES: also writes Params::score_stats, using the maximum, the exponentials and their sum, which softmax and elastic
-// compute in any case. ALIVE: also computes alive_sum, the sum of the rows of V with nonzero weight. CAPPED: the
-// problem has a softcap.
+// ELASTIC: the normalizer takes tau. SCORES: also writes Params::score_stats, using the maximum, the exponentials and
+// their sum, which the kernel computes in any case. ALIVE: also computes alive_sum, the sum of the rows of V with
+// nonzero weight. CAPPED: the problem has a softcap.
 template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES, bool CAPPED = false>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;
@@ -35,7 +25,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   Tile& t = b.t;
   if (!b.start(memory, 0, tiles)) return;
   const int lane = b.lane;
-  const bool has_sink = p.normalizer == Normalizer::softmax_sink;
+  const bool has_sink = !ELASTIC && takes_sink(p.normalizer);  // ELASTIC adds the sink after the first sweep
   const float sink = has_sink ? p.sink[t.head] * kLog2e : -INFINITY;
   float largest[MI][2], sum[MI][2];
 #pragma unroll
@@ -87,7 +77,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
     for (int m = 0; m < MI; ++m) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        merge_rows(largest[m][h], sum[m][h]);
+        finish_row_sum(p, t.head, largest[m][h], sum[m][h]);
         lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
         // Compute the weights from the maximum and the sum, not from lse, which is less precise for large scores.
         sum[m][h] = 1 / sum[m][h];
@@ -259,9 +249,8 @@ void launch_exponential(const Params& p, cudaStream_t stream) {
     }
   }
   using S = ForwardShape<D>;
-  launch_rows<S>(
-      p.normalizer == Normalizer::elastic ? forward<T, D, true, false, SCORES> : forward<T, D, false, false, SCORES>,
-      RowSweep<T, D, S>::bytes, p, stream);
+  launch_rows<S>(takes_tau(p.normalizer) ? forward<T, D, true, false, SCORES> : forward<T, D, false, false, SCORES>,
+                 RowSweep<T, D, S>::bytes, p, stream);
 }
 
 template <NormalizerFamily F, int D>
@@ -275,8 +264,8 @@ struct PortableForward {
       } else if constexpr (F == NormalizerFamily::exponential) {
         if (p.softcap) {
           using S = ForwardShape<D>;
-          launch_rows<S>(p.normalizer == Normalizer::elastic ? forward<T, D, true, false, false, true>
-                                                             : forward<T, D, false, false, false, true>,
+          launch_rows<S>(takes_tau(p.normalizer) ? forward<T, D, true, false, false, true>
+                                                 : forward<T, D, false, false, false, true>,
                          RowSweep<T, D, S>::bytes, p, stream);
         } else if (p.score_stats) {
           launch_exponential<T, D, true>(p, stream);

@@ -24,10 +24,10 @@ __device__ float row_anchor(const Params& p, int64_t index) {
 // Whether the normalizer uses an offset per row.
 template <NormalizerFamily F>
 __device__ bool has_offset(const Params& p) {
-  return F == NormalizerFamily::sigmoid || F == NormalizerFamily::rectified || p.normalizer == Normalizer::elastic;
+  return F == NormalizerFamily::sigmoid || F == NormalizerFamily::rectified || takes_tau(p.normalizer);
 }
 
-// Returns the offset of a row. elastic: the offset is added to the probability. sigmoid: the offset is added to the
+// Returns the offset of a row. With tau, the offset is added to the probability. sigmoid: the offset is added to the
 // score. softpick: the offset is the score 0 minus the anchor (the value that is subtracted from all scores of the
 // row). tau: the parameter of the head.
 template <NormalizerFamily F>
@@ -38,21 +38,21 @@ __device__ float row_offset(const Params& p, const Keys& keys, float tau, float 
     const auto count = static_cast<float>(max(keys.end - keys.begin, 1));
     return (isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias) * kLog2e;
   }
-  return p.normalizer == Normalizer::elastic ? elastic_offset(p, keys, tau) : 0;
+  return takes_tau(p.normalizer) ? elastic_offset(p, keys, tau) : 0;
 }
 
 // The fraction of a row's denominator that does not come from any key, but from the sink or from softpick's epsilon.
 template <NormalizerFamily F>
 __device__ float outside_share(const Params& p, int head, float anchor) {
   if constexpr (F == NormalizerFamily::rectified) return static_cast<float>(kSoftpickEpsilon) * exp2_fast(-anchor);
-  return p.normalizer == Normalizer::softmax_sink ? exp2_fast(p.sink[head] * kLog2e - anchor) : 0;
+  return takes_sink(p.normalizer) ? exp2_fast(p.sink[head] * kLog2e - anchor) : 0;
 }
 
-// Whether, in a row that sees only one key, the weight of this key is one (before elastic's offset) for every score. ds
+// Whether, in a row that sees only one key, the weight of this key is one (before the offset) for every score. ds
 // is then exactly 0.
 template <NormalizerFamily F>
 __device__ bool single_key_is_one(const Params& p) {
-  return p.normalizer != Normalizer::softmax_sink && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
+  return !takes_sink(p.normalizer) && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
 // Returns the factor by which the backward multiplies f: 1 / (sum of f) for the exponential family and for softpick, so

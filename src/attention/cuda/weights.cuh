@@ -4,7 +4,7 @@
 // The backward of all normalizers has one form. For key j of a row, dw_j is the gradient of the weight, ds_j is the
 // gradient of the score, alive_j is 1 if the weight is above zero and otherwise 0, and p = exp(s - lse):
 //   ds_j = f_j (g_j - center),   g_j = [alive_j] dw_j,
-//   softmax, elastic, sink   f = p               center = sum f g / (sum f + the sink's share)
+//   exponential family       f = p               center = sum f g / (sum f + the sink's share)
 //   sparsemax                f = [alive]         center = sum f g / sum f
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
@@ -53,7 +53,7 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
 struct Row {
   Keys keys;
   int position;
-  float offset;        // elastic: tau / c or tau; sigmoid: bias; other normalizers: Statistic::low
+  float offset;        // with tau: tau / c or tau; sigmoid: bias; other normalizers: Statistic::low
   float offset_scale;  // d offset / d tau
 };
 
@@ -64,10 +64,11 @@ __device__ inline Row make_row(const Params& p, const Tile& t, int head, int row
   const float count = static_cast<float>(max(r.keys.end - r.keys.begin, 1));
   r.offset_scale = p.per_visible ? 1 / count : 1;
   r.offset = 0;
-  if (p.normalizer == Normalizer::elastic) {
+  if (takes_tau(p.normalizer)) {
     r.offset = p.per_visible ? p.tau[head] / count : p.tau[head];
-    // If a row sees one key, p is exactly 1, but the computed p may differ by rounding. The weight max(p + offset, 0)
-    // is then zero for offsets of -1 and below. The offset -2 makes the computed weight exactly zero, too.
+    // If a row sees one key, p is exactly 1 (or below 1 with a sink), but the computed p may differ by rounding. The
+    // weight max(p + offset, 0) is then zero for offsets of -1 and below. The offset -2 makes the computed weight
+    // exactly zero, too.
     if (count == 1 && r.offset <= -1) r.offset = -2;
   }
   if (p.normalizer == Normalizer::sigmoid) r.offset = isnan(p.sigmoid_bias) ? -logf(count) : p.sigmoid_bias;
@@ -91,7 +92,7 @@ struct RunningSum {
   float largest, sum;
 };
 __device__ inline RunningSum start_sum(const Params& p, int head) {
-  if (p.normalizer == Normalizer::softmax_sink) return {p.sink[head], 1};
+  if (takes_sink(p.normalizer)) return {p.sink[head], 1};
   if (p.normalizer == Normalizer::softpick) return {0, 0};
   return {-INFINITY, 0};
 }
@@ -138,14 +139,14 @@ __host__ __device__ constexpr bool has_sum(Normalizer n) {
 // The fraction of a row's denominator that does not come from any key, but from the sink or from softpick's epsilon.
 __device__ inline float outside_share(const Params& p, int head, float lse) {
   if (p.normalizer == Normalizer::softpick) return static_cast<float>(kSoftpickEpsilon) * expf(-lse);
-  return p.normalizer == Normalizer::softmax_sink ? expf(p.sink[head] - lse) : 0;
+  return takes_sink(p.normalizer) ? expf(p.sink[head] - lse) : 0;
 }
 
-// Whether, in a row that sees only one key, the weight of this key is one (before elastic's offset) for every score. ds
+// Whether, in a row that sees only one key, the weight of this key is one (before the offset) for every score. ds
 // is then exactly 0. `closed`: outside_share is too small to change the sum of |f|.
 __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
   if (n == Normalizer::softpick) return closed;
-  return n != Normalizer::softmax_sink && !in_family<NormalizerFamily::sigmoid>(n);
+  return !takes_sink(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
 struct Weight {
@@ -183,9 +184,10 @@ __device__ inline Weight compute_weight(const Params& p, const Row& r, float s, 
     }
     case Normalizer::softmax:
     case Normalizer::elastic:
-    case Normalizer::softmax_sink: {
+    case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink: {
       const float f = expf(s - anchor) * inverse_norm;
-      if (p.normalizer != Normalizer::elastic || r.offset >= 0) return {f + r.offset, f, f, true};
+      if (!takes_tau(p.normalizer) || r.offset >= 0) return {f + r.offset, f, f, true};
       const bool alive = !(f + r.offset <= 0);
       return {alive ? f + r.offset : 0, f, f, alive};
     }

@@ -21,59 +21,63 @@ Weights nan_row(size_t size) {
   return {std::vector<double>(size, nan), nan, static_cast<int64_t>(size)};
 }
 
-// Softmax: weight_j = p_j = exp(s_j - lse). With g = d_weight: ds_j = p_j (g_j - sum_k p_k g_k).
+// The exponential family. The probabilities are p_j = exp(s_j - lse), where lse is the log-sum-exp of the scores and,
+// for softmax_sink and elastic_sink, of a learned sink z: one more score that takes part in the sum and has no value
+// vector (gpt-oss). The weights are p_j (softmax, softmax_sink) or m_j (p_j + offset) with m_j = [p_j + offset > 0]
+// (elastic, arXiv 2601.00919, eq. 5, and elastic_sink). With g = m d_weight, p_z = exp(z - lse) and delta = sum_k p_k
+// g_k:
+//   ds_j = p_j (g_j - delta),  d_offset = sum_j g_j,  dz = -p_z delta.
+// If the offset is not negative, every visible key is counted as a key with nonzero weight, even if its probability
+// underflows to zero. A NaN is also counted.
 
-Weights softmax(const std::vector<double>& score, const RowParameters&) {
-  const double largest = *std::max_element(score.begin(), score.end());
-  double sum = 0;
+constexpr double kNoSink = -std::numeric_limits<double>::infinity();
+
+double sink_of(Normalizer normalizer, const RowParameters& parameters) {
+  return traits(normalizer).takes_sink ? parameters.sink : kNoSink;
+}
+double offset_of(Normalizer normalizer, const RowParameters& parameters) {
+  return traits(normalizer).takes_tau ? parameters.offset : 0;
+}
+bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
+
+// Returns the probabilities and lse. Every key is counted as a key with nonzero weight.
+Weights probabilities(const std::vector<double>& score, double sink) {
+  const double largest = std::max(sink, *std::max_element(score.begin(), score.end()));
+  double sum = sink > kNoSink ? std::exp(sink - largest) : 0;
   for (double s : score) sum += std::exp(s - largest);
   Weights row;
   row.lse = largest + std::log(sum);
   for (double s : score) row.weight.push_back(std::exp(s - largest) / sum);
-  row.alive = static_cast<int64_t>(score.size());  // the weights count as nonzero even if they underflow to zero
+  row.alive = static_cast<int64_t>(score.size());
   return row;
 }
 
-RowGradient softmax_backward(const std::vector<double>& score, const RowParameters& parameters,
-                             const std::vector<double>& d_weight) {
-  const Weights row = softmax(score, parameters);
-  double delta = 0;
-  for (size_t j = 0; j < score.size(); ++j) delta += row.weight[j] * d_weight[j];
-  RowGradient gradient;
-  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] * (d_weight[j] - delta));
-  return gradient;
-}
-
-// Elastic-Softmax (arXiv 2601.00919, eq. 5): weight_j = m_j (p_j + offset), with p = softmax(s) and m_j = [p_j + offset
-// > 0]. With g = m d_weight: ds_j = p_j (g_j - sum_k p_k g_k), d_offset = sum_j g_j. If the offset is not negative,
-// every visible key is counted as a key with nonzero weight, even if its probability underflows to zero. A NaN is also
-// counted.
-
-bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
-
-Weights elastic(const std::vector<double>& score, const RowParameters& parameters) {
-  Weights row = softmax(score, parameters);
+Weights exponential(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters) {
+  Weights row = probabilities(score, sink_of(normalizer, parameters));
+  const double offset = offset_of(normalizer, parameters);
   row.alive = 0;
   for (double& weight : row.weight) {
-    const bool keep = alive(weight, parameters.offset);
+    const bool keep = alive(weight, offset);
     row.alive += keep;
-    weight = keep ? weight + parameters.offset : 0;
+    weight = keep ? weight + offset : 0;
   }
   return row;
 }
 
-RowGradient elastic_backward(const std::vector<double>& score, const RowParameters& parameters,
-                             const std::vector<double>& d_weight) {
-  const Weights p = softmax(score, parameters);
+RowGradient exponential_backward(Normalizer normalizer, const std::vector<double>& score,
+                                 const RowParameters& parameters, const std::vector<double>& d_weight) {
+  const double sink = sink_of(normalizer, parameters), offset = offset_of(normalizer, parameters);
+  const Weights p = probabilities(score, sink);
   std::vector<double> g(score.size());
   double delta = 0;
   RowGradient gradient;
   for (size_t j = 0; j < score.size(); ++j) {
-    g[j] = alive(p.weight[j], parameters.offset) ? d_weight[j] : 0;
+    g[j] = alive(p.weight[j], offset) ? d_weight[j] : 0;
     delta += p.weight[j] * g[j];
     gradient.d_offset += g[j];
   }
   for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(p.weight[j] * (g[j] - delta));
+  gradient.d_sink = -std::exp(sink - p.lse) * delta;
   return gradient;
 }
 
@@ -173,31 +177,6 @@ RowGradient sigmoid_backward(const std::vector<double>& score, const RowParamete
   return gradient;
 }
 
-// Softmax with a learned sink (gpt-oss): one more score z that takes part in the sum and has no value vector. With g =
-// d_weight, p_z = the probability of the sink and delta = sum_j p_j g_j: ds_j = p_j (g_j - delta), dz = -p_z delta.
-
-Weights softmax_sink(const std::vector<double>& score, const RowParameters& parameters) {
-  const double largest = std::max(parameters.sink, *std::max_element(score.begin(), score.end()));
-  double sum = std::exp(parameters.sink - largest);
-  for (double s : score) sum += std::exp(s - largest);
-  Weights row;
-  row.lse = largest + std::log(sum);
-  for (double s : score) row.weight.push_back(std::exp(s - largest) / sum);
-  row.alive = static_cast<int64_t>(score.size());
-  return row;
-}
-
-RowGradient softmax_sink_backward(const std::vector<double>& score, const RowParameters& parameters,
-                                  const std::vector<double>& d_weight) {
-  const Weights row = softmax_sink(score, parameters);
-  double delta = 0;
-  for (size_t j = 0; j < score.size(); ++j) delta += row.weight[j] * d_weight[j];
-  RowGradient gradient;
-  for (size_t j = 0; j < score.size(); ++j) gradient.d_score.push_back(row.weight[j] * (d_weight[j] - delta));
-  gradient.d_sink = -std::exp(parameters.sink - row.lse) * delta;
-  return gradient;
-}
-
 // Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)), with m =
 // max(largest score, 0) and eps = kSoftpickEpsilon. It is computed from exp(s - m) - exp(-m), which cannot overflow.
 //
@@ -262,17 +241,16 @@ ScoreStatistics score_statistics(const std::vector<double>& score) {
 Weights normalize(Normalizer normalizer, const std::vector<double>& score, const RowParameters& parameters) {
   switch (normalizer) {
     case Normalizer::softmax:
-      return softmax(score, parameters);
     case Normalizer::elastic:
-      return elastic(score, parameters);
+    case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink:
+      return exponential(normalizer, score, parameters);
     case Normalizer::sparsemax:
       return sparsemax(score, parameters);
     case Normalizer::entmax15:
       return entmax15(score, parameters);
     case Normalizer::sigmoid:
       return sigmoid(score, parameters);
-    case Normalizer::softmax_sink:
-      return softmax_sink(score, parameters);
     case Normalizer::softpick:
       return softpick(score, parameters);
   }
@@ -283,17 +261,16 @@ RowGradient normalize_backward(Normalizer normalizer, const std::vector<double>&
                                const std::vector<double>& d_weight) {
   switch (normalizer) {
     case Normalizer::softmax:
-      return softmax_backward(score, parameters, d_weight);
     case Normalizer::elastic:
-      return elastic_backward(score, parameters, d_weight);
+    case Normalizer::softmax_sink:
+    case Normalizer::elastic_sink:
+      return exponential_backward(normalizer, score, parameters, d_weight);
     case Normalizer::sparsemax:
       return sparsemax_backward(score, parameters, d_weight);
     case Normalizer::entmax15:
       return entmax15_backward(score, parameters, d_weight);
     case Normalizer::sigmoid:
       return sigmoid_backward(score, parameters, d_weight);
-    case Normalizer::softmax_sink:
-      return softmax_sink_backward(score, parameters, d_weight);
     case Normalizer::softpick:
       return softpick_backward(score, parameters, d_weight);
   }

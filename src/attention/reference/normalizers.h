@@ -9,9 +9,9 @@
 namespace lazy::kernels::reference {
 
 struct RowParameters {
-  double offset = 0;        // elastic: tau / c or tau, added to every probability
+  double offset = 0;        // elastic, elastic_sink: tau / c or tau, added to every probability
   double offset_scale = 0;  // d offset / d tau
-  double sink = 0;          // softmax_sink: the additional score
+  double sink = 0;          // softmax_sink, elastic_sink: the additional score
   double sigmoid_bias = 0;  // sigmoid: added to every score
 };
 
@@ -23,7 +23,7 @@ struct Weights {
 
 struct RowGradient {
   std::vector<double> d_score;
-  double d_offset = 0;  // elastic: gradient with respect to `offset`
+  double d_offset = 0;  // gradient with respect to `offset`
   double d_sink = 0;
 };
 

@@ -44,7 +44,8 @@ class AttentionMixer : public Mixer {
   Linear qkv, output, gate;
   at::Tensor distance_bias;  // (heads, W) fp32: bias at the distances 0 to W - 1; undefined without a bias
   at::Tensor tau;            // offset of elastic softmax, (heads) fp32; undefined without an offset
-  at::Tensor sink, slopes;   // (heads) fp32: sink logits of softmax_sink, slopes of ALiBi; undefined if not used
+  at::Tensor sink,
+      slopes;  // (heads) fp32: sink logits of softmax_sink and elastic_sink, slopes of ALiBi; undefined if not used
   at::Tensor q_bias, k_bias, v_bias, o_bias;  // (out_features) fp32; undefined without biases
   at::Tensor q_norm, k_norm;  // (head_dim) fp32: weights of the RMSNorm of each head; undefined without these norms
   // Parameters of Transformer-XL positions (arXiv 1901.02860), fp32: r_proj is the matrix W_r of the paper, (heads *

@@ -26,7 +26,8 @@ struct RelativeInputs {
   at::Tensor r;                            // (encodings, heads, head_dim): relative_encodings multiplied by W_r
   at::Tensor content_bias, position_bias;  // (heads, head_dim): the vectors u and v of the paper
   at::Tensor distance_bias, tau;           // as in the attention operator
-  // Uses the fields normalizer (softmax, elastic, sigmoid, softmax_sink), offset, window, sink and return_stats.
+  // Uses the fields normalizer (softmax, elastic, sigmoid, softmax_sink, elastic_sink), offset, window, sink and
+  // return_stats.
   ops::AttentionOptions attention;
   Segments segments;
   int64_t first = 0;  // position of the first key in its text

@@ -62,8 +62,8 @@ class Head {
     const auto known = kNormalizerNames.find(normalizer);
     if (!known) fail("repro", "trigger: expected relu or the name of a normalizer, found '{}'", normalizer);
     terms_.options.normalizer = normalizer;
-    if (*known == Normalizer::softmax_sink) terms_.options.sink = at::zeros({1});
-    if (*known != Normalizer::elastic) return;
+    if (kernels::traits(*known).takes_sink) terms_.options.sink = at::zeros({1});
+    if (!kernels::traits(*known).takes_tau) return;
     terms_.tau = at::full({1}, -1.0, at::kFloat).requires_grad_(true);
     parameters_.emplace_back("tau", terms_.tau);
   }

@@ -28,7 +28,7 @@ std::vector<int32_t> documents(int64_t total, std::initializer_list<int> shares)
 
 std::vector<Shape> shapes(CudaKernel kernel, DType dtype, Normalizer normalizer, int64_t length) {
   std::vector<Shape> all;
-  const bool elastic = normalizer == Normalizer::elastic;
+  const bool elastic = traits(normalizer).takes_tau;
   std::vector<std::pair<int64_t, int64_t>> listed;  // the kernel's head sizes for this normalizer
   for (const KernelEntry& entry : kTensorCoreKernels) {
     if (entry.kernel == kernel && entry.family == traits(normalizer).family) {
@@ -130,21 +130,21 @@ TEST_P(Cuda, MatchesReference) {
   comparison.check();
 }
 
-class CudaAliveSum : public testing::TestWithParam<std::tuple<CudaKernel, DType, int64_t, int64_t>> {};
+class CudaAliveSum : public testing::TestWithParam<std::tuple<CudaKernel, DType, Normalizer, int64_t, int64_t>> {};
 
-// Tests the backward of elastic that computes the row sums of the softmax gradient from d_out . out and d_out .
-// alive_sum, where alive_sum is the sum of the rows of V with nonzero weight. The second reference also rounds out,
-// alive_sum and the weights in out.
+// Tests the backward of elastic and elastic_sink that computes the row sums of the softmax gradient from d_out . out
+// and d_out . alive_sum, where alive_sum is the sum of the rows of V with nonzero weight. The second reference also
+// rounds out, alive_sum and the weights in out.
 TEST_P(CudaAliveSum, MatchesReference) {
   if (!has_gpu()) GTEST_SKIP() << "no NVIDIA GPU";
-  const auto [kernel, dtype, length, head_dim] = GetParam();
+  const auto [kernel, dtype, normalizer, length, head_dim] = GetParam();
   CudaRun& run = current_run();
   run = {.kernel = kernel, .alive_sum = true};
   CudaCall call;
   call.kernel = run.kernel;
   TwoReferences comparison;
   uint64_t seed = 1;
-  for (Shape shape : shapes(kernel, dtype, Normalizer::elastic, length)) {
+  for (Shape shape : shapes(kernel, dtype, normalizer, length)) {
     shape.head_dim = shape.value_dim = head_dim;
     const std::string unmet = unmet_condition_cuda(make_problem(shape), kernel);
     if (unmet.find("compute capability") != std::string::npos) GTEST_SKIP() << unmet;
@@ -160,19 +160,23 @@ TEST_P(CudaAliveSum, MatchesReference) {
 }
 
 std::string alive_sum_name(const testing::TestParamInfo<CudaAliveSum::ParamType>& info) {
-  const auto& [kernel, dtype, length, head_dim] = info.param;
-  return std::string(name(dtype)) + "_" + std::to_string(length) + "_" + std::to_string(head_dim);
+  const auto& [kernel, dtype, normalizer, length, head_dim] = info.param;
+  return std::string(name(dtype)) + "_" + name(normalizer) + "_" + std::to_string(length) + "_" +
+         std::to_string(head_dim);
 }
+
+constexpr Normalizer kWithTau[] = {Normalizer::elastic, Normalizer::elastic_sink};
 
 INSTANTIATE_TEST_SUITE_P(Hopper, CudaAliveSum,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(513, 777, 1000), testing::Values(64, 96, 128)),
+                                          testing::ValuesIn(kWithTau), testing::Values(513, 777, 1000),
+                                          testing::Values(64, 96, 128)),
                          alive_sum_name);
 
 INSTANTIATE_TEST_SUITE_P(Portable, CudaAliveSum,
                          testing::Combine(testing::Values(CudaKernel::portable),
-                                          testing::Values(DType::bf16, DType::f16), testing::Values(400, 513),
-                                          testing::Values(64, 96, 128)),
+                                          testing::Values(DType::bf16, DType::f16), testing::ValuesIn(kWithTau),
+                                          testing::Values(400, 513), testing::Values(64, 96, 128)),
                          alive_sum_name);
 
 // Returns the normalizers for whose family the kernel has an instantiation.
@@ -206,10 +210,11 @@ INSTANTIATE_TEST_SUITE_P(Hopper, Cuda,
                                           testing::ValuesIn(served(CudaKernel::hopper)), kLengths),
                          test_name);
 
-// With at most 256 keys, the Hopper forward of elastic computes the scores in a single pass over the keys.
+// With at most 256 keys, the Hopper forward of elastic and elastic_sink computes the scores in a single pass over the
+// keys.
 INSTANTIATE_TEST_SUITE_P(HopperSinglePass, Cuda,
                          testing::Combine(testing::Values(CudaKernel::hopper), testing::Values(DType::bf16, DType::f16),
-                                          testing::Values(Normalizer::elastic),
+                                          testing::ValuesIn(kWithTau),
                                           testing::Values(std::vector<int64_t>{129, 200},
                                                           std::vector<int64_t>{219, 256})),
                          test_name);

@@ -82,7 +82,8 @@ TEST_P(CudaScores, MaskedRows_MatchReference) {
 
 // Scores that increase or decrease from key to key over many tiles of keys.
 TEST_P(CudaScores, IncreasingScores_MatchReference) {
-  for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::softmax_sink, Normalizer::elastic}) {
+  for (const Normalizer normalizer :
+       {Normalizer::softmax, Normalizer::softmax_sink, Normalizer::elastic, Normalizer::elastic_sink}) {
     for (const bool grows : {true, false}) {
       for (const int64_t length : {200, 400}) {
         Shape s = shape(normalizer);
@@ -106,15 +107,19 @@ TEST_P(CudaScores, IncreasingScores_MatchReference) {
 // A sink that is so large that the exponentials of the scores underflow relative to the maximum, or so small that its
 // own exponential does.
 TEST_P(CudaScores, SinksFarFromTheScores_MatchReference) {
-  Shape s = shape(Normalizer::softmax_sink);
-  s.k_length = 300;
-  add(s, [](Inputs& in) { in.sink = {200, -200}; });
+  for (const Normalizer normalizer : {Normalizer::softmax_sink, Normalizer::elastic_sink}) {
+    for (const int64_t length : {200, 300}) {
+      Shape s = shape(normalizer);
+      s.k_length = length;
+      add(s, [](Inputs& in) { in.sink = {200, -200}; });
+    }
+  }
   comparison_.check();
 }
 
 // Visible keys with a score of -inf do not contribute to the entropy.
 TEST_P(CudaScores, MinusInfinityScores_MatchReference) {
-  for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::softmax_sink}) {
+  for (const Normalizer normalizer : {Normalizer::softmax, Normalizer::softmax_sink, Normalizer::elastic_sink}) {
     Shape s = shape(normalizer);
     s.bias_window = 90;
     add(s, [](Inputs& in) {

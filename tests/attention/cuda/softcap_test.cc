@@ -79,11 +79,12 @@ INSTANTIATE_TEST_SUITE_P(Plain, CudaSoftcap,
                                           testing::ValuesIn(kAllNormalizers)),
                          test_name);
 
-INSTANTIATE_TEST_SUITE_P(
-    Portable, CudaSoftcap,
-    testing::Combine(testing::Values(CudaKernel::portable), testing::Values(DType::bf16, DType::f16),
-                     testing::Values(Normalizer::softmax, Normalizer::elastic, Normalizer::softmax_sink)),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(Portable, CudaSoftcap,
+                         testing::Combine(testing::Values(CudaKernel::portable),
+                                          testing::Values(DType::bf16, DType::f16),
+                                          testing::Values(Normalizer::softmax, Normalizer::elastic,
+                                                          Normalizer::softmax_sink, Normalizer::elastic_sink)),
+                         test_name);
 
 }  // namespace
 

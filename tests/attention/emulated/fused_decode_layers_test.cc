@@ -198,16 +198,16 @@ class LayersOfAStep {
     p.causal = true;
     p.window = c_.window;
     p.softcap = c_.softcap;
-    if (c_.normalizer == Normalizer::elastic) p.bias_window = kBias;
+    if (kernels::traits(c_.normalizer).takes_tau) p.bias_window = kBias;
     return p;
   }
   kernels::Decode<float> attention(const Weights& w) const {
     kernels::Decode<float> a{};
-    if (c_.normalizer == Normalizer::elastic) {
+    if (kernels::traits(c_.normalizer).takes_tau) {
       a.tau = w.tau.data();
       a.distance_bias = w.bias.data();
     }
-    if (c_.normalizer == Normalizer::softmax_sink) a.sink = w.sink.data();
+    if (kernels::traits(c_.normalizer).takes_sink) a.sink = w.sink.data();
     if (c_.alibi) a.alibi_slopes = w.slopes.data();
     a.lengths = &c_.length;
     a.block_table = table_.data();
@@ -232,6 +232,7 @@ TEST(FusedDecodeLayers, FusedKernel_MatchesSeparateKernels) {
            LayersCase{64, 129, 32, Normalizer::softmax, /*interleaved=*/true},
            LayersCase{64, 1, 16, Normalizer::elastic},
            LayersCase{64, 3000, 0, Normalizer::softmax_sink},
+           LayersCase{64, 700, 32, Normalizer::elastic_sink},
            LayersCase{64, 2000, 32, Normalizer::softmax},
            LayersCase{64, 700, 32, Normalizer::softmax, false, /*window=*/250, /*alibi=*/true},
            LayersCase{128, 400, 64, Normalizer::elastic},

@@ -416,7 +416,8 @@ TEST(Step, DecodeAttention_IsIndependentOfBatchAndCapacity) {
         Case{Normalizer::entmax15, 700}, Case{Normalizer::sigmoid, 200}, Case{Normalizer::elastic, 700},
         Case{Normalizer::elastic, 700, 64, 8}, Case{Normalizer::softmax, 300, 128, 48},
         Case{Normalizer::softmax, 1, 64, 16, 4}, Case{Normalizer::elastic, 700, 64, 16, 4},
-        Case{Normalizer::softmax_sink, 300, 128, 48, 4, 130}, Case{Normalizer::softmax, 2200, 64, 16, 4}}) {
+        Case{Normalizer::softmax_sink, 300, 128, 48, 4, 130}, Case{Normalizer::elastic_sink, 700},
+        Case{Normalizer::elastic_sink, 300, 128, 48, 4, 130}, Case{Normalizer::softmax, 2200, 64, 16, 4}}) {
     const int64_t pages = (length + kPage - 1) / kPage;
     const int64_t kMany = 256 / kKvHeads, kSome = 200 / kKvHeads;  // only kMany gives enough tiles for by_tile
     const auto halves = [](int64_t size, uint32_t seed) { return ops::cuda::random_halves(size, 1, seed); };
@@ -447,8 +448,8 @@ TEST(Step, DecodeAttention_IsIndependentOfBatchAndCapacity) {
       a.v = {v.data(), kPage * kKvHeads * kDim, kKvHeads * kDim, kDim, 1};
       a.out = {out.data(), kHeads * kDim, kHeads * kDim, kDim, 1};
       p.window = window;
-      if (normalizer == Normalizer::elastic) a.tau = tau.data();
-      if (normalizer == Normalizer::softmax_sink) a.sink = sink.data();
+      if (traits(normalizer).takes_tau) a.tau = tau.data();
+      if (traits(normalizer).takes_sink) a.sink = sink.data();
       if (kKvHeads == kHeads) p.bias_window = kBias, a.distance_bias = bias.data();
       if (with_stats) a.stats = stats.data();
       a.lengths = lengths.data();
