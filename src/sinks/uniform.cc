@@ -94,7 +94,7 @@ HeadMatrix UniformRows::result() const {
 
 double UniformRows::stated() const {
   const AttentionConfig& attention = model_.config().attention;
-  const bool per_visible = attention.normalizer == Normalizer::elastic && attention.offset == OffsetKind::per_visible;
+  const bool per_visible = model_.config().has_offset() && attention.offset == OffsetKind::per_visible;
   return per_visible ? 0 : mean(result());
 }
 

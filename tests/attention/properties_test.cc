@@ -260,9 +260,9 @@ TEST(Properties, SinksFarFromTheScores_MatchReference) {
   for (const NormalizerTraits& normalizer : kNormalizers) {
     if (!normalizer.takes_sink) continue;
     for (const DType type : {DType::f32, DType::bf16}) {
+      TwoReferences comparison;
+      uint64_t seed = 20;
       for (const double sink : {-200.0, -20.0, 0.0, 20.0, 200.0}) {
-        TwoReferences comparison;
-        uint64_t seed = 20;
         for (const double tau : {-1.0, -0.4, 0.0, 0.5}) {
           if (!normalizer.takes_tau && tau != 0) continue;
           Shape s = elastic_shape(90, 90);
@@ -271,7 +271,8 @@ TEST(Properties, SinksFarFromTheScores_MatchReference) {
           s.tau = tau;
           s.sink = sink;
           std::vector<Shape> shapes{s, s, s};
-          shapes[0].window = 1;
+          // If the sink is far below the score of the only key, the gradient of this score is a rounding error.
+          shapes[0].window = sink < 0 ? 2 : 1;
           shapes[1].window = 30;
           shapes[1].heads = 4;
           shapes[2].cu_q = shapes[2].cu_k = {0, 60, 60, 61, 90};
@@ -280,8 +281,8 @@ TEST(Properties, SinksFarFromTheScores_MatchReference) {
             if (HasFailure()) return;
           }
         }
-        comparison.check();
       }
+      comparison.check();
     }
   }
 }

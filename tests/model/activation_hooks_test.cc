@@ -113,7 +113,9 @@ TEST(ActivationHooks, Weights_MatchAttentionOperator) {
   const at::Generator generator = at::detail::createCPUGenerator(8);
   const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, generator, wide); };
   int64_t cases = 0;
-  for (const char* normalizer : {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15"}) {
+  for (const char* normalizer :
+       {"softmax", "elastic", "sigmoid", "softmax_sink", "sparsemax", "entmax15", "elastic_sink"}) {
+    const ops::NormalizerTraits& traits = ops::traits(*ops::normalizer_from_name(normalizer));
     for (const int64_t window : {-1, 5}) {
       for (const bool biased : {false, true}) {
         const int64_t n = 17, heads = 4;
@@ -122,10 +124,9 @@ TEST(ActivationHooks, Weights_MatchAttentionOperator) {
         terms.options.normalizer = normalizer;
         terms.options.window = window;
         terms.options.return_stats = true;
-        if (std::string(normalizer) == "elastic") terms.tau = -at::arange(1, heads + 1, wide) / 3;
-        if (std::string(normalizer) == "elastic" && biased)
-          terms.options.offset = "constant", terms.tau = terms.tau / 10;
-        if (std::string(normalizer) == "softmax_sink") terms.options.sink = random({heads});
+        if (traits.takes_tau) terms.tau = -at::arange(1, heads + 1, wide) / 3;
+        if (traits.takes_tau && biased) terms.options.offset = "constant", terms.tau = terms.tau / 10;
+        if (traits.takes_sink) terms.options.sink = random({heads});
         if (biased) terms.distance_bias = random({heads, 3}), terms.options.alibi_slopes = random({heads}).abs();
         const at::Tensor identity = at::eye(n, wide).view({1, n, 1, n}).expand({2, n, 2, n}).contiguous();
         const auto [out, lse, stats] = ops::attention(q, k, identity, terms.distance_bias, terms.tau, terms.options);
@@ -142,7 +143,7 @@ TEST(ActivationHooks, Weights_MatchAttentionOperator) {
       }
     }
   }
-  EXPECT_EQ(cases, 24);
+  EXPECT_EQ(cases, 28);
 }
 
 TEST(ActivationHooks, Replacement_ChangesOnlyLaterActivations) {

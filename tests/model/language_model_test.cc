@@ -59,7 +59,7 @@ std::vector<Shape> shapes() {
   out.back().config.attention.offset_init = -0.05;
   out.push_back({"lazy_positive_offset", small("lazy")});
   out.back().config.attention.offset_init = 0.5;
-  for (const char* normalizer : {"sigmoid", "sparsemax", "entmax15", "softmax_sink", "softpick"}) {
+  for (const char* normalizer : {"sigmoid", "sparsemax", "entmax15", "softmax_sink", "softpick", "elastic_sink"}) {
     out.push_back({normalizer, small("transformer")});
     out.back().config.attention.normalizer = *kNormalizerNames.find(normalizer);
   }

@@ -116,13 +116,6 @@ class ReferenceDecoder {
     const at::Tensor hidden = visible.logical_not(), masked = s.masked_fill(hidden, -INFINITY);
     const at::Tensor count = visible.sum(1, true).to(s.scalar_type());
     if (c_.attention.normalizer == Normalizer::sigmoid) return at::sigmoid(s - count.log()) * visible;
-    if (c_.attention.normalizer == Normalizer::softmax_sink) {
-      const at::Tensor sinks = c_.attention.sink_trainable
-                                   ? w_.at(prefix + "sinks")
-                                   : at::full({c_.attention.num_heads}, c_.attention.sink_init, s.options());
-      const at::Tensor sink = sinks.view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
-      return at::softmax(at::cat({masked, sink}, 3), 3).narrow(3, 0, s.size(3));
-    }
     if (c_.attention.normalizer == Normalizer::softpick) {
       const at::Tensor largest = masked.amax(3, true).clamp_min(0).detach();
       const at::Tensor excess = (at::exp(s.masked_fill(hidden, 0) - largest) - at::exp(-largest)) * visible;
@@ -142,7 +135,14 @@ class ReferenceDecoder {
       const at::Tensor p = at::relu(x - theta.gather(-1, support - 1));
       return (sparsemax ? p : p * p) * visible;
     }
-    const at::Tensor p = at::softmax(masked, 3);
+    at::Tensor p = at::softmax(masked, 3);
+    if (c_.has_sink()) {
+      const at::Tensor sinks = c_.attention.sink_trainable
+                                   ? w_.at(prefix + "sinks")
+                                   : at::full({c_.attention.num_heads}, c_.attention.sink_init, s.options());
+      const at::Tensor sink = sinks.view({1, -1, 1, 1}).expand({s.size(0), -1, s.size(2), 1});
+      p = at::softmax(at::cat({masked, sink}, 3), 3).narrow(3, 0, s.size(3));
+    }
     if (!c_.has_offset()) return p;
     const at::Tensor tau = c_.attention.offset_trainable
                                ? w_.at(prefix + "softmax_offset")
