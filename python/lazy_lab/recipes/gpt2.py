@@ -10,6 +10,7 @@ effective positional embedding of position i. Layers and positions are counted f
 import argparse
 import contextlib
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -59,170 +60,120 @@ def samples(tokenizer, text, count, length):
     return torch.tensor([start + ids[begin : begin + own] for begin in starts])
 
 
-def query_bias(model, layer):
-    return model.transformer.h[layer].attn.c_attn.bias[: model.config.n_embd].detach().double()
-
-
-def key_weights(model, layer):
-    """Returns the weight W_k of the layer's key projection, of shape (output, input), in float64."""
-    width = model.config.n_embd
-    return model.transformer.h[layer].attn.c_attn.weight[:, width : 2 * width].detach().double().T
+def query_bias_and_keys(model, layer):
+    """Returns b_Q of shape (output,) and the transposed W_k of shape (input, output) in float64."""
+    projection, width = model.transformer.h[layer].attn.c_attn, model.config.n_embd
+    return projection.bias[:width].double(), projection.weight[:, width : 2 * width].double()
 
 
 def gamma(model, layer):
-    return key_weights(model, layer).T @ query_bias(model, layer)
+    bias, keys = query_bias_and_keys(model, layer)
+    return keys @ bias
 
 
-def alignment(model, layer, rows):
-    """Returns the cosine between b_Q and W_k v for each row v of `rows` (n, width), over all heads together."""
-    return torch.cosine_similarity(rows.double() @ key_weights(model, layer).T, query_bias(model, layer)[None], eps=0)
+def alignment(model, layer, vectors):
+    """Returns the cosine between b_Q and W_k v for each row v of `vectors` (n, width), over all heads together."""
+    bias, keys = query_bias_and_keys(model, layer)
+    return torch.cosine_similarity(vectors.double() @ keys, bias[None], eps=0)
 
 
 def effective_positions(model, reading):
     """Returns the effective positional embedding (EPE) of all positions, (positions, width) in fp32. `reading` is a key
     of READINGS."""
-    p, block = model.transformer.wpe.weight.detach(), model.transformer.h[0]
+    p, block = model.transformer.wpe.weight, model.transformer.h[0]
     if reading == "block":
         return block(p[:, None])[:, 0]
     return p + block.mlp(block.ln_2(p) if reading == "normed" else p)
 
 
-@contextlib.contextmanager
-def removed(*handles):
-    """Context manager that removes the forward hooks `handles` when its `with` block ends."""
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+# An intervention is a list of (module, forward hook). The hooks below change the output of the module in place.
 
 
-@contextlib.contextmanager
-def zeroed(parameters):
-    """Context manager that sets entries of parameters to zero and restores them when its `with` block ends. parameters:
-    list of (tensor, index)."""
-    saved = [(tensor, tensor.detach().clone()) for tensor, _ in parameters]
-    try:
-        for tensor, index in parameters:
-            tensor.data[index] = 0
-        yield
-    finally:
-        for tensor, value in saved:
-            tensor.data.copy_(value)
+def zero_query_bias(module, inputs, output):
+    width = len(module.bias) // 3  # the output consists of queries, keys and values
+    output[..., :width] -= module.bias[:width]
 
 
-def zero_query_bias(model, layers):
-    return zeroed([(model.transformer.h[n].attn.c_attn.bias, slice(model.config.n_embd)) for n in layers])
+def zero_key_columns(coordinates, module, inputs, output):
+    """Computes the keys as if the given coordinates of the module's input were zero."""
+    keys = slice(len(module.bias) // 3, 2 * len(module.bias) // 3)
+    changed = inputs[0].index_fill(-1, torch.tensor(coordinates), 0)
+    output[..., keys] = module.forward(changed)[..., keys]  # unlike module(), forward() does not call hooks
 
 
-def zero_key_columns(model, layers, coordinates):
-    keys = slice(model.config.n_embd, 2 * model.config.n_embd)
-    rows = torch.tensor(coordinates)  # transformers stores weights as (input, output)
-    return zeroed([(model.transformer.h[n].attn.c_attn.weight, (rows, keys)) for n in layers])
+def zero_first_position(module, inputs, output):
+    output[:, 0] = 0
 
 
-def shift_stream(model, layer, changes):
-    """Context manager that adds vectors to the residual stream before a layer. changes: {position: vector}."""
-
-    def hook(module, arguments):
-        stream = arguments[0].clone()
-        for position, vector in changes.items():
-            stream[:, position] += vector
-        return (stream, *arguments[1:])
-
-    return removed(model.transformer.h[layer].register_forward_pre_hook(hook))
+def add_to_first_positions(vectors, module, inputs, output):
+    output[:, : len(vectors)] += vectors
 
 
-def exchange_positions(model, replaced):
-    """Context manager that replaces learned position embeddings at the input. replaced: {position: position whose
-    embedding is used there instead}."""
-
-    def hook(module, arguments, output):
-        order = torch.arange(output.shape[-2])
-        order[list(replaced)] = torch.tensor(list(replaced.values()))
-        return output[..., order, :]
-
-    return removed(model.transformer.wpe.register_forward_hook(hook))
+def replace_or_exchange(module, e, suffix):
+    """Returns interventions 2 and 3 on the output of a module, a sum that contains e[position] at each position: e[1]
+    replaces e[0] at the first position; e[0] and e[1] are exchanged. `suffix` completes their names."""
+    return {
+        f"2{suffix}": [(module, partial(add_to_first_positions, e[[1]] - e[[0]]))],
+        f"3{suffix}": [(module, partial(add_to_first_positions, e[[1, 0]] - e[[0, 1]]))],
+    }
 
 
-def zero_first_token(model):
-    def hook(module, arguments, output):
-        output = output.clone()
-        output[:, 0] = 0
-        return output
-
-    return removed(model.transformer.wte.register_forward_hook(hook))
+def without_keys(model, layers, coordinates):
+    return [(model.transformer.h[n].attn.c_attn, partial(zero_key_columns, coordinates)) for n in layers]
 
 
-@contextlib.contextmanager
-def first_layers(model, count):
-    """Context manager that shortens the model to its first `count` layers."""
-    layers = model.transformer.h
-    model.transformer.h = layers[:count]
-    try:
-        yield
-    finally:
-        model.transformer.h = layers
+def interventions(model, epe, massive, layers):
+    """Returns {name: intervention}. Interventions 1 and 5 change all layers in `layers`. Interventions 2 and 3 change
+    the residual stream before the first of these layers; if this is layer 0, they change it before layer 1 instead.
+    epe: {reading: effective positional embeddings}. massive: the key columns that intervention 5 sets to zero."""
+    blocks = model.transformer.h
+    found = {
+        "1": [(blocks[n].attn.c_attn, zero_query_bias) for n in layers],
+        "5": without_keys(model, layers, massive),
+    }
+    for reading, e in epe.items():
+        found |= replace_or_exchange(blocks[max(1, layers[0]) - 1], e, f" {reading}")
+    return found
 
 
-def attention(model, ids):
-    """Returns the attention weights of all layers, each (texts, heads, queries, keys)."""
-    return model.transformer(ids, output_attentions=True, use_cache=False).attentions
+def attention(model, ids, intervention=()):
+    """Returns the attention weights under an intervention, (texts, layers, heads, queries, keys)."""
+    with contextlib.ExitStack() as hooks:
+        for module, hook in intervention:
+            hooks.enter_context(module.register_forward_hook(hook))
+        return torch.stack(model.transformer(ids, output_attentions=True, use_cache=False).attentions, 1)
 
 
 def mean_attention(weights):
     """Returns three quantities for each text and layer: the mean weight on the first key and on the second key
     ("first", "second"; means over heads and later queries), and the share of heads with an attention sink ("sink")."""
-    found = {"first": [], "second": [], "sink": []}
-    for layer in weights:
-        found["first"].append(layer[:, :, 1:, 0].mean((1, 2)))
-        found["second"].append(layer[:, :, 2:, 1].mean((1, 2)))
-        found["sink"].append((layer[..., 0].mean(2) > SINK).double().mean(1))
-    return {key: rounded(torch.stack(values, 1)) for key, values in found.items()}
-
-
-def interventions(model, epe, massive, layers):
-    """Returns {name of the intervention: function that returns its context manager}. Interventions 1 and 5 change all
-    layers in `layers`. Interventions 2 and 3 change the residual stream before the first of these layers; if this is
-    layer 0, they change it before layer 1 instead. epe: {reading: effective positional embeddings}. massive: the key
-    columns that intervention 5 sets to zero."""
-    stream = max(1, layers[0])
-    made = {
-        "1": lambda: zero_query_bias(model, layers),
-        "5": lambda: zero_key_columns(model, layers, massive),
+    sinks = (weights[..., 0].mean(3) > SINK).double()
+    first, second = weights[..., 1:, 0], weights[..., 2:, 1]
+    return {
+        "first": rounded(first.mean((2, 3))),
+        "second": rounded(second.mean((2, 3))),
+        "sink": rounded(sinks.mean(2)),
     }
-    for reading, e in epe.items():
-        away, there = e[1] - e[0], e[0] - e[1]
-        made[f"2 {reading}"] = lambda away=away: shift_stream(model, stream, {0: away})
-        made[f"3 {reading}"] = lambda away=away, there=there: shift_stream(model, stream, {0: away, 1: there})
-    return made
 
 
 def everywhere(model, ids, epe, massive, pairs):
     """Measures the attention under every intervention, applied to all layers. 2' and 3' are versions of 2 and 3 that
     exchange position embeddings at the input. The controls of intervention 5 set random pairs of key columns to zero,
     chosen outside of the TOP largest coordinates of |EPE_0|."""
-    layers = range(model.config.n_layer)
+    layers, transformer = range(model.config.n_layer), model.transformer
     order = epe["literal"][0].abs().argsort(descending=True)
     outside = order[min(TOP, len(order) // 4) :].tolist()
     random = np.random.default_rng(1)
     drawn = [random.choice(outside, 2, replace=False).tolist() for _ in range(pairs)]
-    conditions = {"none": contextlib.nullcontext} | interventions(model, epe, massive, layers)
-    conditions |= {
-        "4": lambda: zero_first_token(model),
-        "2'": lambda: exchange_positions(model, {0: 1}),
-        "3'": lambda: exchange_positions(model, {0: 1, 1: 0}),
-    }
-    conditions |= {
-        f"control {n}": lambda pair=pair: zero_key_columns(model, layers, pair) for n, pair in enumerate(drawn)
-    }
+    conditions = {"none": []} | interventions(model, epe, massive, layers)
+    conditions["4"] = [(transformer.wte, zero_first_position)]
+    conditions |= replace_or_exchange(transformer.wpe, transformer.wpe.weight, "'")
+    conditions |= {f"control {n}": without_keys(model, layers, pair) for n, pair in enumerate(drawn)}
     found, maps = {}, {}
-    for name, context in conditions.items():
-        with context():
-            weights = attention(model, ids)
+    for name, intervention in conditions.items():
+        weights = attention(model, ids, intervention)
         found[name] = mean_attention(weights)
-        shown = [layer.mean((0, 1))[:MAP_LENGTH, :MAP_LENGTH] for layer in weights]
-        maps[name] = rounded(torch.stack(shown).mean(0), 2)
+        maps[name] = rounded(weights.mean((0, 1, 2))[:MAP_LENGTH, :MAP_LENGTH], 2)
     return {"conditions": found, "maps": maps, "control_pairs": drawn}
 
 
@@ -230,29 +181,20 @@ def one_layer_at_a_time(model, ids, epe, massive):
     """Returns {intervention: list with one number per layer n}: the attention to the first position in layer n if only
     layer n is changed. Interventions 2 and 3 change the residual stream before layer n and do not apply to layer 0,
     where their value is None."""
-    found = {}
-    for layer in range(model.config.n_layer):
-        for name, context in interventions(model, epe, massive, [layer]).items():
-            values = found.setdefault(name, [])
-            if layer == 0 and name not in ("1", "5"):
-                values.append(None)
-                continue
-            with first_layers(model, layer + 1), context():
-                weights = attention(model, ids)[layer]
-            values.append(rounded(weights[:, :, 1:, 0].mean()))
+    found, blocks = {}, model.transformer.h
+    for layer in range(len(blocks)):
+        model.transformer.h = blocks[: layer + 1]  # later layers do not influence this layer
+        for name, intervention in interventions(model, epe, massive, [layer]).items():
+            applies = layer > 0 or name in ("1", "5")
+            value = rounded(attention(model, ids, intervention)[:, layer, :, 1:, 0].mean()) if applies else None
+            found.setdefault(name, []).append(value)
     return found
 
 
 def streams(model, ids):
-    """Returns the residual stream before each layer, and the normalized input of each layer's attention: two lists of
-    (texts, length, width)."""
-    before, inputs, handles = [], [], []
-    for block in model.transformer.h:
-        handles.append(block.register_forward_pre_hook(lambda module, arguments: before.append(arguments[0])))
-        handles.append(block.ln_1.register_forward_hook(lambda module, arguments, output: inputs.append(output)))
-    with removed(*handles):
-        model.transformer(ids, use_cache=False)
-    return before, inputs
+    """Returns (block, residual stream before it, normalized input of its attention) for each layer."""
+    states = model.transformer(ids, output_hidden_states=True, use_cache=False).hidden_states
+    return [(block, stream, block.ln_1(stream)) for block, stream in zip(model.transformer.h, states)]
 
 
 def variances(model, ids):
@@ -260,11 +202,10 @@ def variances(model, ids):
     "values": [...]} with one number per text: the variance at the first position divided by the mean variance at the
     other positions, minus 1, as a mean over layers and heads. "stream" is the residual stream before each layer, and
     "values" are the value vectors of the heads."""
-    before, inputs = streams(model, ids)
     found = {"stream": [], "values": []}
-    for block, stream, x in zip(model.transformer.h, before, inputs):
-        value = block.attn.c_attn(x)[..., -model.config.n_embd :].unflatten(2, (model.config.n_head, -1))
-        for name, vectors in (("stream", stream[:, :, None]), ("values", value)):
+    for block, stream, x in streams(model, ids):
+        values = block.attn.c_attn(x)[..., -model.config.n_embd :].unflatten(2, (model.config.n_head, -1))
+        for name, vectors in (("stream", stream[:, :, None]), ("values", values)):
             variance = vectors.var(3, unbiased=False)  # (texts, length, heads)
             found[name].append((variance[:, 0] / variance[:, 1:].mean(1) - 1).mean(1))
     return {name: rounded(torch.stack(layers).mean(0)) for name, layers in found.items()}
@@ -275,31 +216,30 @@ def delta(model, ids, epe):
     first-order contribution of EPE, gamma . (g * (EPE_j - mean EPE_j)) / s_j. Here g is the weight of the layer norm,
     s_j is the standard deviation of the residual stream at position j. For a given s_j, the layer norm is linear."""
     found = []
-    for layer, (before, x) in enumerate(zip(*streams(model, ids))):
-        direction, block = gamma(model, layer), model.transformer.h[layer]
+    for layer, (block, stream, x) in enumerate(streams(model, ids)):
+        direction = gamma(model, layer)
         values = x.double() @ direction
         first, others = values[:, 0], values[:, 1:]
         low, high = values.min().item(), values.max().item() + 1e-9
-        entry = {
-            "first": rounded(first),
-            "others_mean": rounded(others.mean(1)),
-            "others_std": rounded(others.std()),
-            "range": [low, high],
-            "histogram": {
-                name: torch.histc(part, BINS, low, high).int().tolist()
-                for name, part in (("first", first), ("others", others))
-            },
-            "cosine_input": rounded(alignment(model, layer, x[:, 0])),
-            "cosine_without_epe": {},
-            "from_epe": {},
-        }
-        scale = before.double().std(2, unbiased=False)
+        histogram = {"first": first, "others": others}
+        from_epe, cosine_without_epe = {}, {}
         for reading, e in epe.items():
-            entry["cosine_without_epe"][reading] = rounded(alignment(model, layer, before[:, 0] - e[0]))
             centered = (e - e.mean(1, keepdim=True)).double()[: ids.shape[1]]
-            share = (centered * block.ln_1.weight.double()) @ direction / scale
-            entry["from_epe"][reading] = rounded((share[:, 0] - share[:, 1:].mean(1)).mean())
-        found.append(entry)
+            part = (centered * block.ln_1.weight.double()) @ direction / stream.double().std(2, unbiased=False)
+            from_epe[reading] = rounded((part[:, 0] - part[:, 1:].mean(1)).mean())
+            cosine_without_epe[reading] = rounded(alignment(model, layer, stream[:, 0] - e[0]))
+        found.append(
+            {
+                "first": rounded(first),
+                "others_mean": rounded(others.mean(1)),
+                "others_std": rounded(others.std()),
+                "range": [low, high],
+                "histogram": {k: torch.histc(v, BINS, low, high).int().tolist() for k, v in histogram.items()},
+                "cosine_input": rounded(alignment(model, layer, x[:, 0])),
+                "cosine_without_epe": cosine_without_epe,
+                "from_epe": from_epe,
+            }
+        )
     return found
 
 
@@ -310,23 +250,20 @@ def first_order(model, ids, epe):
 
     Returns {prediction: {"cosine": [...], "explained": [...]}}, one number per position of FIRST_ORDER_POSITIONS below
     the length. cosine: mean over texts. explained: 1 - sum of squared errors / sum of squared effects."""
-    p, block = model.transformer.wpe.weight.detach(), model.transformer.h[0]
+    p, block = model.transformer.wpe.weight, model.transformer.h[0]
     inputs = model.transformer.wte(ids) + p[: ids.shape[1]]
     positions = [position for position in FIRST_ORDER_POSITIONS if position < ids.shape[1]]
     found = {name: {"cosine": [], "explained": []} for name in ("p", "derivative", *epe)}
     for position in positions:
         seen = inputs[:, : position + 1]
-        without = seen.clone()
-        without[:, -1] -= p[position]
         direction = torch.zeros_like(seen)
         direction[:, -1] = p[position]
-        start, slope = torch.func.jvp(lambda x: block(x)[:, -1], (without,), (direction,))
+        start, slope = torch.func.jvp(lambda x: block(x)[:, -1], (seen - direction,), (direction,))
         effect = block(seen)[:, -1] - start
         predictions = {"p": p[position], "derivative": slope} | {name: e[position] for name, e in epe.items()}
         for name, vector in predictions.items():
-            cosine = torch.cosine_similarity(effect, vector.expand_as(effect)).mean()
             explained = 1 - (effect - vector).square().sum() / effect.square().sum()
-            found[name]["cosine"].append(rounded(cosine))
+            found[name]["cosine"].append(rounded(torch.cosine_similarity(effect, vector.expand_as(effect)).mean()))
             found[name]["explained"].append(rounded(explained))
     return {"positions": positions, "predictions": found}
 
@@ -336,20 +273,20 @@ def weights_alone(model, epe):
     layers = range(model.config.n_layer)
     found = {"epe": {}, "gamma": []}
     for reading, e in epe.items():
-        cosines = [alignment(model, layer, e) for layer in layers]
+        cosines, norms = torch.stack([alignment(model, layer, e) for layer in layers]), e.norm(dim=1)
         found["epe"][reading] = {
             "first": rounded(e[0], 4),
             "top": e[0].abs().argsort(descending=True)[:TOP].tolist(),
-            "norms": rounded(e.norm(dim=1)[:2]) + [rounded(e.norm(dim=1)[1:].median())],
-            "cosine_first": [rounded(c[0]) for c in cosines],
-            "cosine_others_mean": [rounded(c[1:].mean()) for c in cosines],
-            "cosine_others_std": [rounded(c[1:].std()) for c in cosines],
+            "norms": rounded(torch.stack([*norms[:2], norms[1:].median()])),
+            "cosine_first": rounded(cosines[:, 0]),
+            "cosine_others_mean": rounded(cosines[:, 1:].mean(1)),
+            "cosine_others_std": rounded(cosines[:, 1:].std(1)),
         }
+    tops = sorted({n for values in found["epe"].values() for n in values["top"]})
     for layer in layers:
         size = gamma(model, layer).abs()
-        found["gamma"].append({"mean": rounded(size.mean()), "std": rounded(size.std(unbiased=False))})
-        tops = {n for reading in READINGS for n in found["epe"][reading]["top"]}
-        found["gamma"][-1]["at"] = {str(n): rounded(size[n]) for n in sorted(tops)}
+        at = {str(n): rounded(size[n]) for n in tops}
+        found["gamma"].append({"mean": rounded(size.mean()), "std": rounded(size.std(unbiased=False)), "at": at})
     return found
 
 
@@ -363,8 +300,8 @@ def measure(model, ids, bos, pairs=5, few=4):
     found = {"layers": config.n_layer, "width": config.n_embd, "heads": config.n_head, "bos": bos, "massive": massive}
     found |= {"texts": len(ids), "length": ids.shape[1], "few_texts": min(few, len(ids))}
     found |= weights_alone(model, epe) | everywhere(model, ids, epe, massive, pairs)
-    repeated = attention(model, ids[:, 1:2].expand_as(ids))  # texts that repeat one token
-    found |= {"variances": variances(model, ids), "repeated": mean_attention(repeated)}
+    found["variances"] = variances(model, ids)
+    found["repeated"] = mean_attention(attention(model, ids[:, 1:2].expand_as(ids)))  # texts that repeat one token
     found["single"] = one_layer_at_a_time(model, ids[:few], epe, massive)
     return found | {"delta": delta(model, ids, epe), "first_order": first_order(model, ids, epe)}
 

@@ -20,21 +20,13 @@ CONDITIONS = {  # name of the condition -> (what is changed, result that the stu
     "2'": ("2': p_2 replaces p_1 at the input", "not in the study"),
     "3'": ("3': p_1 and p_2 exchanged at the input", "not in the study"),
 }
-# Tables 1 and 2 of the study for GPT-2 with 124M parameters. Layer (counted from 1) -> (mean of |gamma|, standard
-# deviation of |gamma|, |gamma| at coordinate 138, |gamma| at coordinate 447).
+# Tables 1 and 2 of the study for the twelve layers of GPT-2 with 124M parameters: mean and standard deviation of
+# |gamma|, and |gamma| at the coordinates 138 and 447.
 PUBLISHED_GAMMA = {
-    1: (4.47, 22.226, 12.116, 11.064),
-    2: (2.8, 6.62, 8.065, 24.468),
-    3: (1.717, 5.826, 10.178, 23.047),
-    4: (1.657, 5.02, 18.198, 17.149),
-    5: (1.561, 4.618, 3.072, 23.854),
-    6: (0.86, 1.59, 5.644, 6.142),
-    7: (1.12, 2.701, 12.453, 18.17),
-    8: (1.404, 3.546, 19.806, 28.01),
-    9: (1.23, 3.224, 17.846, 28.01),
-    10: (1.313, 3.616, 23.131, 28.42),
-    11: (1.403, 4.0, 27.547, 27.691),
-    12: (1.145, 2.65, 4.5, 13.59),
+    "mean": (4.47, 2.8, 1.717, 1.657, 1.561, 0.86, 1.12, 1.404, 1.23, 1.313, 1.403, 1.145),
+    "std": (22.226, 6.62, 5.826, 5.02, 4.618, 1.59, 2.701, 3.546, 3.224, 3.616, 4.0, 2.65),
+    "138": (12.116, 8.065, 10.178, 18.198, 3.072, 5.644, 12.453, 19.806, 17.846, 23.131, 27.547, 4.5),
+    "447": (11.064, 24.468, 23.047, 17.149, 23.854, 6.142, 18.17, 28.01, 28.01, 28.42, 27.691, 13.59),
 }
 
 
@@ -55,7 +47,7 @@ def interventions(found, recorded):
     excess = np.mean(by_text(found, "none", "first")) - uniform
     for name, (title, study) in CONDITIONS.items():
         first, second = (student_interval(by_text(found, name, key)) for key in ("first", "second"))
-        earlier = ", ".join(number(value) for value in recorded.get(name, []))
+        earlier = ", ".join(map(number, recorded.get(name, [])))
         rows.append([title, study, earlier, estimate(first), estimate(second)])
         if first.mean - uniform < excess / 2:
             halved.append(title)
@@ -74,25 +66,27 @@ def alignments(found):
             np.mean(np.abs(layer["cosine_without_epe"][reading])) - np.mean(np.abs(layer["cosine_input"]))
             for layer in found["delta"][1:]  # EPE is not part of the stream before the first layer
         ]
-        top, norms = ", ".join(map(str, epe["top"][:2])), " / ".join(number(epe["norms"][i], 2) for i in (0, 2))
-        cells = [number(np.mean(epe["cosine_first"]), 2), estimate(student_interval(gap), 2, signed=True)]
-        rows.append([f"{reading}: {meaning}", top, norms, *cells, estimate(student_interval(without), 2, signed=True)])
+        first, second, *_ = epe["top"]
+        cells = [f"{first}, {second}", f"{number(epe['norms'][0], 2)} / {number(epe['norms'][2], 2)}"]
+        cells.append(number(np.mean(epe["cosine_first"]), 2))
+        cells += [estimate(student_interval(values), 2, signed=True) for values in (gap, without)]
+        rows.append([f"{reading}: {meaning}", *cells])
     header = ["reading", "two largest coordinates", "norm, first / median", "cosine of EPE_1"]
     return table([*header, "minus other positions", "without EPE_1"], rows)
 
 
 def gammas(found):
     """Returns the table of |gamma| by layer. If the model has the shape of GPT-2, the published values are added."""
-    published = PUBLISHED_GAMMA if (found["layers"], found["width"]) == (12, 768) else {}
-    massive = [138, 447] if published else found["massive"]
+    is_gpt2 = (found["layers"], found["width"]) == (12, 768)
+    columns = [*PUBLISHED_GAMMA] if is_gpt2 else ["mean", "std", *map(str, found["massive"])]
     rows = []
     for layer, values in enumerate(found["gamma"]):
-        cells = [values["mean"], values["std"], *(values["at"].get(str(n)) for n in massive)]
-        shown = ["" if value is None else number(value) for value in cells]
-        if published:
-            shown = [f"{ours} ({paper})" for ours, paper in zip(shown, published[layer + 1])]
-        rows.append([layer, *shown])
-    return table(["layer", "mean", "standard deviation", *(f"coordinate {n}" for n in massive)], rows)
+        values = values | values["at"]
+        cells = [number(values[column]) if column in values else "" for column in columns]
+        if is_gpt2:
+            cells = [f"{cell} ({PUBLISHED_GAMMA[column][layer]})" for cell, column in zip(cells, columns)]
+        rows.append([layer, *cells])
+    return table(["layer", "mean", "standard deviation", *(f"coordinate {n}" for n in columns[2:])], rows)
 
 
 def deltas(found):
@@ -115,38 +109,35 @@ def first_order(found):
     rows = []
     for name, title in titles.items():
         values = found["first_order"]["predictions"][name]
-        cells = [(values[key][0], np.mean(values[key][1:])) for key in ("cosine", "explained")]
-        rows.append([title, *(number(value, 2) for pair in cells for value in pair)])
+        cells = [value for key in ("cosine", "explained") for value in (values[key][0], np.mean(values[key][1:]))]
+        rows.append([title, *(number(value, 2) for value in cells)])
     return table(["prediction", "cosine, position 1", "others", "explained, position 1", "others"], rows)
 
 
 def draw_layers(found, path):
     """Draws the attention to the first position by layer for each intervention. One panel shows interventions in all
     layers, and one panel shows interventions in a single layer at a time."""
-    shown = [name for name in CONDITIONS if name != "control"]
-    every = [np.mean(found["conditions"][name]["first"], axis=0) for name in shown]
-    single = [np.array(found["single"][name], dtype=float) for name in found["single"]]
-    top = max(np.max(every), np.nanmax(single))
-    figure, (left, right) = charts.figure(720, 420, ncols=2)
-    panels = ((left, shown, every, "all layers"), (right, list(found["single"]), single, "one layer at a time"))
-    for axes, names, values, title in panels:
-        draw_map(axes, np.array(values) / top, f"{title} (darkest: {top:.2f})")
-        axes.set_aspect("auto")
+    panels = {
+        "all layers": {n: np.mean(found["conditions"][n]["first"], axis=0) for n in CONDITIONS if n != "control"},
+        "one layer at a time": found["single"],
+    }
+    panels = {title: (list(rows), np.array([*rows.values()], dtype=float)) for title, rows in panels.items()}
+    top = max(np.nanmax(values) for _, values in panels.values())
+    figure, grid = charts.figure(720, 420, ncols=2)
+    for axes, (title, (names, values)) in zip(grid, panels.items()):
+        draw_map(axes, values / top, f"{title} (darkest: {top:.2f})")
+        axes.set(aspect="auto", xlabel="layer", xticks=range(found["layers"]))
         axes.set_yticks(range(len(names)), names)
-        axes.set_xticks(range(found["layers"]))
-        axes.set_xlabel("layer")
     charts.save_svg(figure, path, "Attention to the first position by intervention and layer")
 
 
 def draw_conditions(found, path):
     """Draws one attention map per condition: the mean over layers, heads and texts."""
-    shown = ["control 0" if name == "control" and "control 0" in found["maps"] else name for name in CONDITIONS]
-    shown = [name for name in shown if name in found["maps"]]
     figure, grid = charts.figure(720, 570, nrows=3, ncols=5)
-    for axes in grid.flat:
+    for axes in grid.flat[len(CONDITIONS) :]:
         axes.set_axis_off()
-    for name, axes in zip(shown, grid.flat):
-        axes.set_axis_on()
+    for name, axes in zip(CONDITIONS, grid.flat):
+        name = "control 0" if name == "control" else name
         draw_map(axes, found["maps"][name], name)
     charts.save_svg(figure, path, "Attention maps under each intervention")
 
@@ -159,10 +150,9 @@ def draw_delta(found, path):
     for axes in grid.flat[found["layers"] :]:
         axes.set_axis_off()
     for layer, (values, axes) in enumerate(zip(found["delta"], grid.flat)):
-        for name, role in (("others", "s1"), ("first", "s0")):
+        for name, label, role in (("others", "other positions", "s1"), ("first", "first position", "s0")):
             counts = np.array(values["histogram"][name])
             edges = np.linspace(*values["range"], len(counts) + 1)
-            label = {"others": "other positions", "first": "first position"}[name]
             axes.stairs(counts / counts.max(), edges, fill=True, alpha=0.7, color=charts.color(role), label=label)
         axes.set_title(f"layer {layer}")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -172,20 +162,22 @@ def draw_delta(found, path):
 def draw_epe(found, path):
     """Draws the coordinates of EPE_1, and the cosine between W_k EPE_j and b_Q by layer, for each of the three readings
     of EPE."""
+    first_color, others_color, layers = charts.color("s0"), charts.color("s1"), range(found["layers"])
     figure, grid = charts.figure(720, 660, nrows=3, ncols=2)
     for reading, (left, right) in zip(READINGS, grid):
         epe = found["epe"][reading]
-        left.plot(epe["first"], lw=1, color=charts.color("s1"))
+        left.plot(epe["first"], lw=1, color=others_color)
         left.set_title(f"EPE_1 by coordinate, {reading}")
         mean, spread = np.array(epe["cosine_others_mean"]), np.array(epe["cosine_others_std"])
-        layers = range(found["layers"])
-        right.plot(layers, epe["cosine_first"], "o-", color=charts.color("s0"), label="first position")
-        right.plot(layers, mean, "s-", color=charts.color("s1"), label="other positions")
-        right.fill_between(layers, mean - spread, mean + spread, alpha=0.2, lw=0, color=charts.color("s1"))
-        right.set_title("cosine with b_Q by layer")
-        right.set_ylim(-1, 1)
+        right.plot(layers, epe["cosine_first"], "o-", color=first_color, label="first position")
+        right.plot(layers, mean, "s-", color=others_color, label="other positions")
+        right.fill_between(layers, mean - spread, mean + spread, alpha=0.2, lw=0, color=others_color)
+        right.set(title="cosine with b_Q by layer", ylim=(-1, 1))
     figure.legend(*grid[0, 1].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     charts.save_svg(figure, path, "Effective positional embedding and its alignment with the query bias")
+
+
+PICTURES = {"interventions": draw_layers, "maps": draw_conditions, "delta": draw_delta, "epe": draw_epe}
 
 
 def write(path, folder):
@@ -196,18 +188,17 @@ def write(path, folder):
     if len(full) != 1:
         raise UserError(f"{path}: expected one record with the key conditions, found {len(full)}")
     found = full[0]
-    recorded = next((record for record in rows if "summary" in record), {}).get("summary", {})
-    for name, draw in (
-        ("interventions", draw_layers),
-        ("maps", draw_conditions),
-        ("delta", draw_delta),
-        ("epe", draw_epe),
-    ):
+    recorded = next((record["summary"] for record in rows if "summary" in record), {})
+    for name, draw in PICTURES.items():
         draw(found, folder / f"gpt2-{name}.svg")
-    tables = (alignments, gammas, deltas, first_order)
-    values = {make.__name__: make(found) for make in tables} | {"record": found, "recorded": recorded}
-    values["repeated"] = student_interval(np.mean(found["repeated"]["first"], axis=1))
-    values["variances"] = {name: student_interval(ratios) for name, ratios in found["variances"].items()}
-    values |= interventions(found, recorded.get("attention", {}))
-    values["positions"] = ", ".join(str(position + 1) for position in found["first_order"]["positions"][1:])
-    write_page(folder, "gpt2", **values)
+    write_page(
+        folder,
+        "gpt2",
+        record=found,
+        recorded=recorded,
+        **interventions(found, recorded.get("attention", {})),
+        **{make.__name__: make(found) for make in (alignments, gammas, deltas, first_order)},
+        repeated=student_interval(np.mean(found["repeated"]["first"], axis=1)),
+        variances={name: student_interval(ratios) for name, ratios in found["variances"].items()},
+        positions=", ".join(str(position + 1) for position in found["first_order"]["positions"][1:]),
+    )

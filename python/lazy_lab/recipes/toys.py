@@ -11,13 +11,16 @@ import math
 from pathlib import Path
 
 import torch
+from torch.nn.functional import cross_entropy, pad
 
 from .. import records
 from .study import rounded, run_command
 
 SEEDS, STEPS, BATCH, LENGTH, VOCABULARY, RANK, RATE = 4, 3000, 64, 10, 100, 20, 0.01
-SNAPSHOTS = (0, 10, 100, 1000, 3000)  # training steps whose attention maps are recorded; the last one ends the training
+BOS = VOCABULARY  # token id
+SNAPSHOTS = (0, 10, 100, 1000, 3000)  # training steps whose attention maps are recorded, in addition to the last step
 HELD_OUT, SHOWN = 1024, 5  # numbers of held-out sequences, and of sequences whose attention maps are recorded
+TRAINING_SEED, HELD_OUT_SEED = 1000, 99  # seeds of the data, which are the same for all training seeds
 CHAIN_SEED = 1234  # the bigram chain is the same for all training seeds
 PRINTED = [  # the five sequences that the source of the unigram study prints
     [1, 4, 88, 0, 6, 93, 1, 63, 9, 32],
@@ -33,16 +36,21 @@ VARIANTS = {  # changes of the default: BOS, no residual, tied embeddings, width
 }
 
 
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
 class Source:
     """A Markov chain over VOCABULARY tokens. `floor` is the loss of a model that knows the chain, in nats per token."""
 
-    def __init__(self, study):
+    def __init__(self, study, bos=False):
+        self.bos = int(bos)  # whether sequences begin with BOS
         if study == "unigram":  # independent tokens: Zipf's law, probability proportional to 1 / (rank + 1)
             first = 1 / torch.arange(1, VOCABULARY + 1, dtype=torch.double)
             self.first = first / first.sum()
             self.transitions = self.first.expand(VOCABULARY, -1)
         else:  # transition probabilities softmax(A B / sqrt(RANK)) with standard normal A and B
-            generator = torch.Generator().manual_seed(CHAIN_SEED)
+            generator = seeded(CHAIN_SEED)
             a = torch.randn(VOCABULARY, RANK, generator=generator, dtype=torch.double)
             b = torch.randn(RANK, VOCABULARY, generator=generator, dtype=torch.double)
             self.transitions = (a @ b / math.sqrt(RANK)).softmax(1)
@@ -51,24 +59,33 @@ class Source:
         self.cumulative = self.transitions.cumsum(1)
 
     def sample(self, count, generator):
-        """Returns (count, LENGTH + 1) token ids."""
+        """Returns (count, LENGTH + 1) token ids, or one more per sequence with BOS."""
         tokens = [torch.multinomial(self.first, count, replacement=True, generator=generator)]
-        draws = torch.rand(LENGTH, count, 1, generator=generator, dtype=torch.double)
-        for draw in draws:
+        for draw in torch.rand(LENGTH, count, 1, generator=generator, dtype=torch.double):
             tokens.append((self.cumulative[tokens[-1]] < draw).sum(1).clamp(max=VOCABULARY - 1))
-        return torch.stack(tokens, 1)
+        return pad(torch.stack(tokens, 1), (self.bos, 0), value=BOS)
 
 
-def causal_mask(length):
-    """Returns the (length, length) matrix that is added to the scores: -inf for keys after the query."""
-    return torch.full((length, length), -math.inf).triu(1)
-
-
-def initial(seeds, *shapes, scale):
-    """Returns parameters (seeds, rows, columns). Seed k depends only on k; scale: number, or function of the shape."""
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+def initial(seeds, shapes, scale=None):
+    """Returns one normally distributed parameter (seeds, rows, columns) per shape. The values of seed k depend only on
+    k. The default scale is 1 / sqrt(rows)."""
+    generators = [seeded(seed) for seed in seeds]
     drawn = [torch.stack([torch.randn(shape, generator=g) for g in generators]) for shape in shapes]
-    return [(scale(shape) * values).requires_grad_() for shape, values in zip(shapes, drawn)]
+    return [((scale or shape[0] ** -0.5) * values).requires_grad_() for shape, values in zip(shapes, drawn)]
+
+
+def project(x, matrix):
+    """Multiplies x (seeds or 1, batch, t, in) with a matrix (seeds, in, out)."""
+    return torch.einsum("sbti,sio->sbto", x, matrix)
+
+
+def attend(x, query, key, value, normalize):
+    """Returns the attention weights (seeds, batch, t, t) of a causal head, and its values averaged with these weights.
+    `normalize` receives the scores, which are -inf for keys after the query."""
+    scores = project(x, query) @ project(x, key).transpose(2, 3) / math.sqrt(query.shape[2])
+    future = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+    weights = normalize(scores.masked_fill(future, -math.inf))
+    return weights, weights @ project(x, value)
 
 
 class Toy:
@@ -76,36 +93,23 @@ class Toy:
     embedding matrix, a are the attention weights of the head, and W_V and W_O are its value and output projections. The
     term in brackets is the optional residual connection."""
 
-    def __init__(self, seeds, width, bos=True, residual=False, tied=True):
-        self.bos, self.residual, self.width = bos, residual, width
-        self.tokens = VOCABULARY + bos
-        shapes = [(self.tokens, width), *[(width, width)] * 4, *([] if tied else [(self.tokens, width)])]
-        self.parameters = initial(seeds, *shapes, scale=lambda shape: 0.02)
+    def __init__(self, seeds, tokens, width, residual=False, tied=True):
+        shapes = [(tokens, width), *[(width, width)] * 4, *[(tokens, width)] * (not tied)]
+        self.parameters, self.residual = initial(seeds, shapes, scale=0.02), residual
+        self.embedding, self.query, self.key, self.value, self.output, *head = self.parameters
+        self.head = head[0] if head else self.embedding
 
-    @property
-    def embedding(self):
-        return self.parameters[0]  # (seeds, tokens, width); BOS is the last token
+    def forward(self, ids):
+        """ids: (seeds or 1, batch, t). Returns weights (seeds, batch, t, t) and logits (seeds, batch, t, tokens)."""
+        x = self.embedding[torch.arange(len(self.embedding))[:, None, None], ids]
+        weights, mixed = attend(x, self.query, self.key, self.value, lambda scores: scores.softmax(-1))
+        y = project(mixed, self.output) + (x if self.residual else 0)
+        return weights, project(y, self.head.transpose(1, 2))
 
-    def forward(self, content):
-        """content: token ids (seeds or 1, batch, length). Returns weights (seeds, batch, t, t) and logits; t includes
-        BOS."""
-        ids = torch.nn.functional.pad(content, (int(self.bos), 0), value=VOCABULARY)
-        rows = ids + self.tokens * torch.arange(len(self.embedding))[:, None, None]
-        x = torch.nn.functional.embedding(rows.flatten(1), self.embedding.flatten(0, 1))  # (seeds, batch * t, width)
-        query, key, value = ((x @ matrix).unflatten(1, ids.shape[1:]) for matrix in self.parameters[1:4])
-        weights = (query @ key.transpose(2, 3) / math.sqrt(self.width) + causal_mask(ids.shape[2])).softmax(-1)
-        y = (weights @ value).flatten(1, 2) @ self.parameters[4] + (x if self.residual else 0)
-        head = self.parameters[5] if len(self.parameters) > 5 else self.embedding
-        return weights, (y @ head.transpose(1, 2)).unflatten(1, ids.shape[1:])
-
-    def losses(self, content):
-        """Returns the losses (seeds, batch, predicted tokens) in nats. With BOS, the first content token is predicted
-        too."""
-        targets = content if self.bos else content[..., 1:]
-        logits = self.forward(content[..., :-1])[1]
-        targets = targets.expand(logits.shape[:3])
-        flat = torch.nn.functional.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none")
-        return flat.unflatten(0, targets.shape)
+    def losses(self, ids):
+        """Returns the loss of each token except the first of a sequence, (seeds, batch, t - 1), in nats."""
+        logits = self.forward(ids[..., :-1])[1]
+        return cross_entropy(logits.movedim(3, 1), ids[..., 1:].expand(logits.shape[:3]), reduction="none")
 
 
 def train(parameters, batch_loss, steps, after_step=lambda step: None):
@@ -125,30 +129,44 @@ def received_by_token(weights, ids, tokens):
     is the mean over the queries at the same or a later position; the result is the mean over all occurrences, or NaN
     for tokens that do not occur. weights: (batch, t, t); ids: (batch, t); tokens: size of the vocabulary."""
     received = (weights.sum(1) / torch.arange(ids.shape[1], 0, -1)).flatten().double()
-    sums = torch.zeros(tokens, dtype=torch.double).index_add(0, ids.flatten(), received)
-    return sums / torch.bincount(ids.flatten(), minlength=tokens)
+    return ids.flatten().bincount(received, tokens) / ids.flatten().bincount(minlength=tokens)
 
 
-def new_records(study, variant, seeds, steps):
-    """Returns one new record per seed. The key `file` is a unique name, by which the file of records is sorted."""
-    same = {"study": study, "variant": variant, "steps": steps}
-    return [{"file": f"toys/{study}.{variant}.seed{seed}", "seed": seed} | same for seed in seeds]
+def uniform_share(length):
+    """Returns the mean weight on the first key, over the later queries, if every query has uniform weights."""
+    return (1 / torch.arange(2, length + 1)).mean()
+
+
+def records_by_seed(study, variant, seeds, steps, measured, **of_first_seed):
+    """Returns one record per seed. measured: {key: tensor with an axis of seeds, or one number for all seeds}. The key
+    `file` of a record is a unique name, by which the file of records is sorted."""
+    found = []
+    for n, seed in enumerate(seeds):
+        record = {"file": f"toys/{study}.{variant}.seed{seed}", "seed": seed}
+        record |= {"study": study, "variant": variant, "steps": steps}
+        for key, values in measured.items():
+            value = values[n] if values.dim() else values
+            record[key] = rounded(value, 4 if value.dim() else 6)
+        found.append(record)
+    found[0] |= of_first_seed
+    return found
 
 
 def toy(study, variant, seeds=range(SEEDS), steps=STEPS):
     """Trains one variant and returns one record per seed. Quantities per token are lists whose index is the frequency
     rank of the token (0: most frequent)."""
-    source = Source(study)
-    model = Toy(seeds, **{"width": 2 if study == "unigram" else RANK} | VARIANTS[study][variant])
-    generator = torch.Generator().manual_seed(1000)
-    held_out = source.sample(HELD_OUT, torch.Generator().manual_seed(99))
-    shown = torch.tensor(PRINTED) if study == "unigram" else held_out[:SHOWN, :-1]
-    found = new_records(study, variant, seeds, steps)
-    found[0] |= {"sequences": shown.tolist(), "maps": {}}
+    options = {"bos": True, "width": 2 if study == "unigram" else RANK} | VARIANTS[study][variant]
+    source = Source(study, options.pop("bos"))
+    model = Toy(seeds, VOCABULARY + source.bos, **options)
+    generator = seeded(TRAINING_SEED)
+    held_out = source.sample(HELD_OUT, seeded(HELD_OUT_SEED))
+    ids = held_out[:, :-1]
+    shown = torch.tensor(PRINTED) if study == "unigram" else ids[:SHOWN, source.bos :]
+    maps = {}
 
     def record_maps(step):
         if step in SNAPSHOTS or step == steps:
-            found[0]["maps"][str(step)] = rounded(model.forward(shown[None])[0][0], 2)
+            maps[str(step)] = rounded(model.forward(pad(shown, (source.bos, 0), value=BOS)[None])[0][0], 2)
 
     def batch_loss():
         batch = source.sample(len(seeds) * BATCH, generator).unflatten(0, (len(seeds), BATCH))
@@ -156,33 +174,22 @@ def toy(study, variant, seeds=range(SEEDS), steps=STEPS):
 
     train(model.parameters, batch_loss, steps, record_maps)
     with torch.no_grad():
-        content = held_out[:, :-1]
-        weights = model.forward(content[None])[0]
-        ids = torch.nn.functional.pad(content, (int(model.bos), 0), value=VOCABULARY)
-        # The first content token is left out: the entropy of the chain is the floor of the other tokens.
-        losses = model.losses(held_out[None])[..., int(model.bos) :].mean((1, 2))
-        own = weights[..., int(model.bos) :, int(model.bos) :] * (content[:, :, None] == content[:, None])
-        for n, record in enumerate(found):
-            record |= {"loss": rounded(losses[n]), "floor": rounded(torch.tensor(source.floor))}
-            record["own_token"] = rounded(own[n].sum(2)[:, 1:].mean())  # total weight on the query's own token
-            record["received"] = rounded(received_by_token(weights[n], ids, model.tokens), 4)
-            if model.width == 2:
-                record["embedding"] = rounded(model.embedding[n], 4)
-            if model.bos:
-                record["to_bos"] = rounded(weights[n, :, 1:, 0].mean())
-                record["uniform_share"] = rounded((1 / torch.arange(2, ids.shape[1] + 1)).mean())
-                distance = (model.embedding[n, :VOCABULARY] - model.embedding[n, VOCABULARY]).norm(dim=1)
-                record["distance"] = rounded(distance, 4)
-    return found
+        weights, second = model.forward(ids[None])[0], source.bos + 1  # second: position of the second content token
+        # The first content token is left out of the loss: the entropy of the chain is the floor of the other tokens.
+        loss = model.losses(held_out[None])[..., source.bos :].mean((1, 2))
+        own_token = (weights * (ids[:, :, None] == ids[:, None])).sum(3)[..., second:].mean((1, 2))
+        received = torch.stack([received_by_token(w, ids, VOCABULARY + source.bos) for w in weights])
+        measured = {"loss": loss, "floor": torch.tensor(source.floor), "own_token": own_token, "received": received}
+        if model.embedding.shape[2] == 2:
+            measured["embedding"] = model.embedding
+        if source.bos:
+            measured |= {"to_bos": weights[..., 1:, 0].mean((1, 2)), "uniform_share": uniform_share(ids.shape[1])}
+            measured["distance"] = (model.embedding[:, :BOS] - model.embedding[:, BOS:]).norm(dim=2)
+        return records_by_seed(study, variant, seeds, steps, measured, sequences=shown.tolist(), maps=maps)
 
 
 TRIGGER_STEPS, TRIGGER_LENGTH, CONTENT, WIDTH = 1500, 16, 8, 16
-
-
-def off_by_one(scores):
-    """Returns exp(s_j) / (1 + sum exp(s)). It is computed as softmax with an additional key of score 0, whose weight is
-    then dropped."""
-    return torch.nn.functional.pad(scores, (1, 0)).softmax(-1)[..., 1:]
+VISIBLE = torch.arange(1, TRIGGER_LENGTH + 1)[:, None]  # number of keys that each query attends to
 
 
 def softpick(scores):
@@ -192,16 +199,14 @@ def softpick(scores):
     return above.relu() / (above.abs().sum(-1, keepdim=True) + 1e-6)
 
 
-def visible_keys():
-    return torch.arange(1, TRIGGER_LENGTH + 1)[:, None]
-
-
 HEADS = {  # name -> function of masked scores (seeds, batch, query, key) and the offset tau; returns attention weights
     "softmax": lambda scores, tau: scores.softmax(-1),
-    "relu": lambda scores, tau: scores.relu() / visible_keys(),
-    "elastic": lambda scores, tau: (scores.softmax(-1) + tau / visible_keys()).relu(),
+    "relu": lambda scores, tau: scores.relu() / VISIBLE,
+    # tril: masked keys receive no weight even if tau is above zero
+    "elastic": lambda scores, tau: (scores.softmax(-1) + tau / VISIBLE).relu().tril(),
     "softpick": lambda scores, tau: softpick(scores),
-    "off-by-one": lambda scores, tau: off_by_one(scores),
+    # exp(s_j) / (1 + sum exp(s)): softmax with an additional key of score 0, whose weight is dropped
+    "off-by-one": lambda scores, tau: pad(scores, (1, 0)).softmax(-1)[..., 1:],
     "gated": lambda scores, tau: scores.softmax(-1),
 }
 
@@ -220,59 +225,44 @@ def trigger_batch(seeds, count, generator):
     return torch.cat([marks, content], 3), mean * is_trigger[..., None], trigger
 
 
-def trigger_head(head, seeds):
-    """Returns the parameters of one head and its function tokens -> (outputs, weights)."""
-    shapes = [*[(3 + CONTENT, WIDTH)] * 3, (WIDTH, CONTENT), *([(3 + CONTENT, 1)] if head == "gated" else [])]
-    parameters = initial(seeds, *shapes, scale=lambda shape: shape[0] ** -0.5)
-    tau = torch.full((len(seeds), 1, 1, 1), -1.0, requires_grad=True)
-
-    def forward(x):
-        query, key, value, output, *gate = (w[:, None] for w in parameters)
-        scores = (x @ query) @ (x @ key).transpose(2, 3) / math.sqrt(WIDTH)
-        # Masked keys receive no weight even if an offset tau is above zero.
-        weights = HEADS[head](scores + causal_mask(TRIGGER_LENGTH), tau).tril()
-        y = weights @ (x @ value)
-        return (y * (x @ gate[0]).sigmoid() if gate else y) @ output, weights
-
-    return parameters + [tau] * (head == "elastic"), forward
-
-
-def trigger(head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
+def trigger(study, head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
     """Trains a head on the trigger task and returns one record per seed. Errors are squared errors divided by the error
     of a model that always returns zero."""
-    parameters, forward = trigger_head(head, seeds)
-    generator = torch.Generator().manual_seed(1000)
-    held_out = trigger_batch(1, HELD_OUT, torch.Generator().manual_seed(99))
+    token = 3 + CONTENT
+    shapes = [*[(token, WIDTH)] * 3, (WIDTH, CONTENT), *[(token, 1)] * (head == "gated")]
+    query, key, value, output, *gate = parameters = initial(seeds, shapes)
+    tau = torch.full((len(seeds), 1, 1, 1), -1.0, requires_grad=True)
 
-    def errors(batch):
-        square = (forward(batch[0])[0] - batch[1]).square().sum((2, 3)).mean(1)
-        return square / batch[1].square().sum((2, 3)).mean(1)
+    def weights_and_errors(x, target, position=None):
+        weights, mixed = attend(x, query, key, value, lambda scores: HEADS[head](scores, tau))
+        y = project(mixed * project(x, gate[0]).sigmoid() if gate else mixed, output)
+        squares = [part.square().sum((2, 3)).mean(1) for part in (y - target, target)]
+        return weights, squares[0] / squares[1]
 
-    train(parameters, lambda: errors(trigger_batch(len(seeds), BATCH, generator)), steps)
+    trained, generator = parameters + [tau] * (head == "elastic"), seeded(TRAINING_SEED)
+    train(trained, lambda: weights_and_errors(*trigger_batch(len(seeds), BATCH, generator))[1], steps)
+    tokens, target, position = trigger_batch(1, HELD_OUT, seeded(HELD_OUT_SEED))
     with torch.no_grad():
-        weights, final = forward(held_out[0])[1], errors(held_out)
-    others = (torch.arange(TRIGGER_LENGTH) != held_out[2][0])[:, 1:].float()  # 0 at the trigger, 1 elsewhere
-    share = (1 / torch.arange(2, TRIGGER_LENGTH + 1)).mean()
-    found = new_records("trigger", head, seeds, steps)
-    for n, record in enumerate(found):
-        to_bos = (weights[n, :, 1:, 0] * others).sum() / others.sum()
-        record |= {"error": rounded(final[n]), "to_bos": rounded(to_bos), "uniform_share": rounded(share)}
-    found[0] |= {"map": rounded(weights[0, 0], 2), "trigger": held_out[2][0, 0].item()}
-    return found
+        weights, error = weights_and_errors(tokens, target)
+    others = (torch.arange(TRIGGER_LENGTH) != position)[..., 1:]  # queries that are neither BOS nor the trigger
+    to_bos = (weights[..., 1:, 0] * others).sum((1, 2)) / others.sum()
+    measured = {"error": error, "to_bos": to_bos, "uniform_share": uniform_share(TRIGGER_LENGTH)}
+    shown = {"map": rounded(weights[0, 0], 2), "trigger": position[0, 0].item()}
+    return records_by_seed(study, head, seeds, steps, measured, **shown)
 
 
 def measure(path, steps=None):
     """Trains all variants that are missing in the file of records, and writes the file after each variant. `steps`
     replaces the default number of training steps."""
     found = records.read(path) if path.is_file() else []
-    runs = [(study, variant, toy, STEPS) for study, variants in VARIANTS.items() for variant in variants]
-    for study, variant, run, default in runs + [("trigger", head, trigger, TRIGGER_STEPS) for head in HEADS]:
-        if not records.find(found, study=study, variant=variant, steps=steps or default):
-            print(f"lazy toys: {study} {variant}", flush=True)
-            name = (variant,) if run is trigger else (study, variant)
-            others = [r for r in found if (r["study"], r["variant"]) != (study, variant)]
-            found = others + run(*name, steps=steps or default)
-            records.write(path, found)
+    for study, variants in (VARIANTS | {"trigger": HEADS}).items():
+        run, count = (trigger, steps or TRIGGER_STEPS) if study == "trigger" else (toy, steps or STEPS)
+        for variant in variants:
+            if not records.find(found, study=study, variant=variant, steps=count):
+                print(f"lazy toys: {study} {variant}", flush=True)
+                found = [r for r in found if (r["study"], r["variant"]) != (study, variant)]
+                found += run(study, variant, steps=count)
+                records.write(path, found)
 
 
 def main():

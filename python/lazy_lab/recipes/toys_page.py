@@ -1,52 +1,57 @@
 """Writes the page of the toy models and its pictures from their records."""
 
+from collections import defaultdict
+
 import numpy as np
 
 from .. import charts, records
 from ..results.text import estimate, number, table, write_page
 from ..statistics import paired_difference, student_interval
+from . import toys
 from .study import draw_map
-from .toys import BATCH, HEADS, SEEDS, STEPS, TRIGGER_STEPS, VARIANTS, VOCABULARY
+from .toys import HEADS, VARIANTS, VOCABULARY
 
-HALF, FREQUENT = VOCABULARY // 2, 10  # tokens of rank < HALF count as frequent; the first FREQUENT ranks are compared
-UNIFORM = {"unigram": "bos", "trigger": "softmax"}  # study -> variant whose record has the uniform weight on BOS
+HALF, TOP = VOCABULARY // 2, 10
+FREQUENT, RARE = slice(0, HALF), slice(HALF, VOCABULARY)  # ranges of token ranks
 
 
 def draw_maps(record, path):
     """Draws the attention maps of seed 0: one row per sequence, one column per recorded training step."""
-    maps = record["maps"]
-    figure, grid = charts.figure(640, 130 * len(record["sequences"]), nrows=len(record["sequences"]), ncols=len(maps))
-    for column, step in enumerate(maps):
-        for row, weights in enumerate(maps[step]):
+    maps, rows = record["maps"], len(record["sequences"])
+    figure, grid = charts.figure(640, 130 * rows, nrows=rows, ncols=len(maps))
+    for column, (step, by_sequence) in enumerate(maps.items()):
+        for row, weights in enumerate(by_sequence):
             draw_map(grid[row, column], weights, f"step {step}" if row == 0 else None)
-    for row in range(len(record["sequences"])):
+    for row in range(rows):
         grid[row, 0].set_ylabel(f"sequence {row + 1}")
     charts.save_svg(figure, path, f"Attention maps by training step, {record['study']}, variant {record['variant']}")
 
 
-def draw_embeddings(found, path):
+def draw_embeddings(runs, path):
     """Draws the two-dimensional token embeddings, one panel per seed, with different marks for frequent tokens,
     infrequent tokens and BOS."""
     figure, grid = charts.figure(720, 720, nrows=2, ncols=2)
-    for record, axes in zip(found, grid.flat):
+    for record, axes in zip(runs, grid.flat):
         points = np.array(record["embedding"])
-        axes.plot(*points[:HALF].T, "o", ms=4, color=charts.color("s1"), label=f"ranks 1 to {HALF}")
-        axes.plot(*points[HALF:VOCABULARY].T, "s", ms=4, color=charts.color("s0"), label=f"ranks above {HALF}")
+        axes.plot(*points[FREQUENT].T, "o", ms=4, color=charts.color("s1"), label=f"ranks 1 to {HALF}")
+        axes.plot(*points[RARE].T, "s", ms=4, color=charts.color("s0"), label=f"ranks above {HALF}")
         axes.plot(*points[VOCABULARY], "D", ms=9, color=charts.color("ink"), label="BOS")
         axes.set_title(f"seed {record['seed']}")
     figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     charts.save_svg(figure, path, "Token embeddings of the unigram model with BOS, by seed")
 
 
+def by_rank(runs, key):
+    """Returns the values by token rank, (seeds, VOCABULARY), without BOS. Tokens that did not occur are NaN."""
+    return np.array([record[key][:VOCABULARY] for record in runs], dtype=float)
+
+
 def draw_ranks(panels, path):
-    """Draws values by the frequency rank of the token. panels: {title of a panel: [list of values by rank, one list per
-    seed]}."""
+    """Draws values by token rank, one curve per seed. panels: {title: by_rank(...)}."""
     figure, grid = charts.figure(720, 300, ncols=len(panels))
     for axes, (title, curves) in zip(grid, panels.items()):
-        for index, values in enumerate(curves):
-            axes.plot(np.array(values[:VOCABULARY], dtype=float), lw=1.2, color=charts.color(charts.series_role(index)))
-        axes.set_title(title)
-        axes.set_xlabel("token rank")
+        axes.plot(curves.T, lw=1.2)
+        axes.set(title=title, xlabel="token rank")
         axes.set_ylim(bottom=0)
     charts.save_svg(figure, path, "Attention received and distance to BOS by token rank")
 
@@ -61,67 +66,39 @@ def draw_heads(found, path):
     charts.save_svg(figure, path, "Attention weights of six heads on the trigger task")
 
 
-def relative(values, first, last):
-    """Returns the mean of the values of ranks first to last - 1, divided by the mean over all tokens of the
-    vocabulary. Tokens that did not occur (None) are left out."""
-    values = np.array(values[:VOCABULARY], dtype=float)
-    return float(np.nanmean(values[first:last]) / np.nanmean(values))
+def contrast(runs, key, first, second):
+    """Returns one difference per seed: the mean over the ranks `first` minus the mean over the ranks `second`, divided
+    by the mean over all ranks."""
+    values = by_rank(runs, key)
+    difference = np.nanmean(values[:, first], axis=1) - np.nanmean(values[:, second], axis=1)
+    return difference / np.nanmean(values, axis=1)
 
 
-def contrast(found, key, first, second):
-    """Returns one difference per seed: the relative value (see relative()) of the range of ranks `first` minus the
-    relative value of the range of ranks `second`."""
-    return [relative(r[key], *first) - relative(r[key], *second) for r in found]
+def above_uniform(runs):
+    """Returns the weight on BOS minus a uniform weight, by seed."""
+    return [record["to_bos"] - record["uniform_share"] for record in runs]
 
 
-def answer(interval, bound=0.0):
-    """Returns whether a value is above the bound: "yes" or "no" if its whole confidence interval is on one side of the
-    bound, otherwise "undecided"."""
-    return "yes" if interval.low > bound else "no" if interval.high < bound else "undecided"
+def answer(values, bound=0):
+    """Returns three cells of a table about the statement that a value is above the bound: the value, the values by seed
+    and the answer. The answer is "undecided" if the confidence interval contains the bound."""
+    interval = student_interval(values)
+    holds = "yes" if interval.low > bound else "no" if interval.high < bound else "undecided"
+    return " | ".join([estimate(interval), ", ".join(number(value, 2) for value in values), holds])
 
 
-def questions(found):
-    """Returns a table that compares the statements of the source (Ziming Liu, 2026) about the unigram and the bigram
-    study with our records."""
+def answers(found):
+    """Returns the answers to the questions of the page, which are statements of Ziming Liu (2026) about the unigram and
+    the bigram study."""
     unigram, plain, bigram = found["unigram", "bos"], found["unigram", "plain"], found["bigram", "bos"]
-    frequent, rare = (0, HALF), (HALF, VOCABULARY)
-
-    def above_uniform(runs):
-        return [r["to_bos"] - r["uniform_share"] for r in runs]
-
-    rows = []
-    for question, source, values, bound in (
-        ("unigram: weight on BOS minus a uniform weight", "heavily attended to", above_uniform(unigram), 0),
-        (
-            "unigram: distance to BOS, frequent minus infrequent",
-            "infrequent tokens are closer",
-            contrast(unigram, "distance", frequent, rare),
-            0,
-        ),
-        (
-            "unigram: weight received, infrequent minus frequent",
-            "infrequent tokens receive more",
-            contrast(unigram, "received", rare, frequent),
-            0,
-        ),
-        (
-            f"unigram without BOS: weight received, the {FREQUENT} most frequent minus all others",
-            "sinks are frequent tokens",
-            contrast(plain, "received", (0, FREQUENT), (FREQUENT, VOCABULARY)),
-            0,
-        ),
-        (
-            "bigram: weight on the query's own token is above one half",
-            "nearly diagonal",
-            [r["own_token"] for r in bigram],
-            0.5,
-        ),
-        ("bigram: weight on BOS minus a uniform weight", "some tokens attend to BOS", above_uniform(bigram), 0),
-    ):
-        interval, by_seed = student_interval(values), ", ".join(number(value, 2) for value in values)
-        holds = "yes" if interval.low > bound else "no" if interval.high < bound else "undecided"
-        rows.append([question, source, estimate(interval), by_seed, holds])
-    return table(["question", "the source", "measured", "by seed", "as in the source"], rows)
+    return {
+        "unigram_bos": answer(above_uniform(unigram)),
+        "unigram_distance": answer(contrast(unigram, "distance", FREQUENT, RARE)),
+        "unigram_received": answer(contrast(unigram, "received", RARE, FREQUENT)),
+        "plain_received": answer(contrast(plain, "received", slice(0, TOP), slice(TOP, VOCABULARY))),
+        "bigram_own_token": answer([record["own_token"] for record in bigram], bound=0.5),
+        "bigram_bos": answer(above_uniform(bigram)),
+    }
 
 
 def variants(found):
@@ -130,54 +107,51 @@ def variants(found):
     for study, names in VARIANTS.items():
         for name in names:
             runs = found[study, name]
-            columns = [student_interval(r["loss"] - r["floor"] for r in runs), None, None]
-            if "to_bos" in runs[0]:
-                columns[1] = student_interval(r["to_bos"] - r["uniform_share"] for r in runs)
-            columns[2] = student_interval(r["own_token"] for r in runs)
-            rows.append([f"{study}, {name}", *map(estimate, columns)])
+            loss = student_interval(record["loss"] - record["floor"] for record in runs)
+            to_bos = student_interval(above_uniform(runs)) if "to_bos" in runs[0] else None
+            own_token = student_interval(record["own_token"] for record in runs)
+            rows.append([f"{study}, {name}", *map(estimate, (loss, to_bos, own_token))])
     header = ["variant", "loss above the entropy, nats", "weight on BOS above uniform", "weight on the own token"]
     return table(header, rows)
 
 
 def heads(found):
     """Returns the table of the heads of the trigger task."""
-    softmax = {r["seed"]: r["to_bos"] for r in found["trigger", "softmax"]}
+    to_bos = {head: {record["seed"]: record["to_bos"] for record in found["trigger", head]} for head in HEADS}
     rows = []
     for head in HEADS:
-        runs = found["trigger", head]
-        difference = paired_difference(softmax, {r["seed"]: r["to_bos"] for r in runs}) if head != "softmax" else None
-        weights, errors = (", ".join(f"{r[key]:.2g}" for r in runs) for key in ("to_bos", "error"))
+        difference = paired_difference(to_bos["softmax"], to_bos[head]) if head != "softmax" else None
+        weights, errors = (", ".join(f"{r[key]:.2g}" for r in found["trigger", head]) for key in ("to_bos", "error"))
         rows.append([head, weights, estimate(difference, signed=True), errors])
     return table(["head", "weight on BOS, by seed", "difference from softmax", "error, by seed"], rows)
 
 
 def write(path, folder):
     """Writes toys.md and its pictures from a file of records."""
-    found = {}
+    found = defaultdict(list)
     for record in records.read(path):
-        found.setdefault((record["study"], record["variant"]), []).append(record)
+        found[record["study"], record["variant"]].append(record)
     for study in VARIANTS:
         for variant in ("bos", "plain"):
             draw_maps(found[study, variant][0], folder / f"toy-{study}-{variant}-maps.svg")
     unigram, plain = found["unigram", "bos"], found["unigram", "plain"]
     draw_embeddings(unigram, folder / "toy-embeddings.svg")
     curves = {
-        "weight received": [r["received"] for r in unigram],
-        "without BOS": [r["received"] for r in plain],
-        "distance to BOS": [r["distance"] for r in unigram],
+        "weight received": by_rank(unigram, "received"),
+        "without BOS": by_rank(plain, "received"),
+        "distance to BOS": by_rank(unigram, "distance"),
     }
     draw_ranks(curves, folder / "toy-unigram.svg")
     draw_heads(found, folder / "toy-trigger.svg")
-    values = {
-        "questions": questions(found),
-        "variants": variants(found),
-        "heads": heads(found),
-        "seeds": SEEDS,
-        "steps": STEPS,
-        "batch": BATCH,
-        "trigger_steps": TRIGGER_STEPS,
-        "uniform": {study: number(found[study, name][0]["uniform_share"]) for study, name in UNIFORM.items()},
-        "floors": {study: number(found[study, "bos"][0]["floor"]) for study in VARIANTS},
-        "sequences": unigram[0]["sequences"],
-    }
-    write_page(folder, "toys", **values)
+    write_page(
+        folder,
+        "toys",
+        toys=toys,
+        top=TOP,
+        answers=answers(found),
+        variants=variants(found),
+        heads=heads(found),
+        unigram=unigram[0],
+        bigram=found["bigram", "bos"][0],
+        trigger=found["trigger", "softmax"][0],
+    )
