@@ -1,7 +1,5 @@
 """Tests of the GPT-2 study. They compare its results for a random model with a separate forward pass in float64."""
 
-import math
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -75,9 +73,8 @@ class Direct:
         x = self.norm(f"h.{layer}.ln_1", h)
         parts = self.linear(f"h.{layer}.attn.c_attn", x).chunk(3, 2)
         query, key, value = (part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in parts)
-        scores = query @ key.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
-        future = torch.ones(scores.shape[2:]).triu(1).bool()
-        weights = scores.masked_fill(future, -math.inf).softmax(3)
+        unit = torch.eye(h.shape[1]).double().expand(len(h), HEADS, -1, -1)
+        weights = functional.scaled_dot_product_attention(query, key, unit, is_causal=True)
         h = h + self.linear(f"h.{layer}.attn.c_proj", (weights @ value).transpose(1, 2).flatten(2))
         return h + self.mlp(self.norm(f"h.{layer}.ln_2", h), layer), weights, x
 
@@ -138,7 +135,7 @@ def test_epe_contributions_add_up_to_delta(model, ids):
     that comes from the bias of the layer norm."""
     block, stream, x = gpt2.streams(model, ids[:1])[1]
     values = gpt2.delta(model, ids[:1], {"stream": stream[0]})[1]
-    expected = (x[0].double() - block.ln_1.bias.double()) @ gpt2.gamma(model, 1)
+    expected = (x[0].double() - block.ln_1.bias.double()) @ gpt2.gamma(block)
     assert_close(values["from_epe"]["stream"], expected[0] - expected[1:].mean(), rtol=1e-3)
 
 
@@ -211,7 +208,8 @@ def test_first_order_predictions(ids, found, direct):
 class Words:
     """A tokenizer that maps each character to its code."""
 
-    bos_token_id = 0
+    def __init__(self, bos_token_id):
+        self.bos_token_id = bos_token_id
 
     def __call__(self, text, **options):
         return {"input_ids": [ord(character) for character in text]}
@@ -219,10 +217,12 @@ class Words:
 
 def test_samples_are_spread_over_the_text():
     text = "".join(chr(100 + n) for n in range(35))
-    found = gpt2.samples(Words(), text, count=2, length=5)  # samples are BOS and blocks 0 and 4 of 8 blocks
+    found = gpt2.samples(Words(0), text, count=2, length=5)  # BOS and the blocks 0 and 4 of 8 blocks
     assert found.tolist() == [[0, 100, 101, 102, 103], [0, 116, 117, 118, 119]]
+    found = gpt2.samples(Words(None), text, count=9, length=15)  # the text has only two blocks
+    assert found.tolist() == [[*range(100, 115)], [*range(115, 130)]]
     with pytest.raises(UserError, match="at least 4 tokens, found 2"):
-        gpt2.samples(Words(), "ab", count=2, length=5)
+        gpt2.samples(Words(0), "ab", count=2, length=5)
 
 
 def test_other_models_are_refused(tmp_path):

@@ -3,6 +3,7 @@ lowest possible loss."""
 
 import math
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("pyarrow")
 
 from lazy_lab import records
 from lazy_lab.recipes import gpt2_page, toys, toys_page
+from torch.nn.functional import scaled_dot_product_attention
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,15 +56,12 @@ def test_forward_of_batched_seeds_matches_one_head_computed_directly():
     weights, logits = model.forward(ids[None])
     for n in range(2):
         embedding, query, key, value, output, head = [parameter[n].detach().double() for parameter in model.parameters]
-        for b, row in enumerate(ids):
-            x = embedding[row]
-            for t in range(len(x)):
-                scores = torch.stack([(x[t] @ query) @ (x[j] @ key) / math.sqrt(3) for j in range(t + 1)])
-                expected = torch.exp(scores) / torch.exp(scores).sum()
-                torch.testing.assert_close(weights[n, b, t, : t + 1].double(), expected, rtol=1e-5, atol=1e-7)
-                assert (weights[n, b, t, t + 1 :] == 0).all()
-                y = sum(expected[j] * (x[j] @ value) for j in range(t + 1)) @ output + x[t]
-                torch.testing.assert_close(logits[n, b, t].double(), head @ y, rtol=1e-4, atol=1e-9)
+        x = embedding[ids]
+        attend = partial(scaled_dot_product_attention, x @ query, x @ key, is_causal=True)
+        expected = attend(torch.eye(ids.shape[1]).double().expand(4, -1, -1))  # the values are unit vectors
+        torch.testing.assert_close(weights[n].double(), expected, rtol=1e-5, atol=1e-7)
+        expected = (attend(x @ value) @ output + x) @ head.T
+        torch.testing.assert_close(logits[n].double(), expected, rtol=1e-4, atol=1e-9)
     expected = -logits.log_softmax(3)[1, 2, 4, ids[2, 5]]  # the logits at position 4 predict the token at position 5
     torch.testing.assert_close(model.losses(ids[None])[1, 2, 4], expected)
 
@@ -123,7 +122,7 @@ def test_trigger_targets_are_the_mean_of_preceding_content():
 
 
 def test_softmax_and_relu_heads_learn_the_trigger_task():
-    softmax, relu = (toys.trigger("trigger", head, seeds=[0], steps=700)[0] for head in ("softmax", "relu"))
+    softmax, relu = (toys.trigger(head, seeds=[0], steps=700)[0] for head in ("softmax", "relu"))
     assert softmax["error"] < 0.05 and relu["error"] < 0.05
     assert softmax["to_bos"] > 0.7 > softmax["uniform_share"] > relu["to_bos"]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn.functional import pad
 
 from .. import records
 from ..errors import UserError
@@ -49,31 +50,32 @@ def load(folder):
 def samples(tokenizer, text, count, length):
     """Returns token ids of shape (number of samples, length), with at most `count` samples. The samples are taken at
     equal distances from the text. Each sample begins with BOS if the tokenizer has a BOS token."""
-    ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    own = length - len(start)
-    blocks = len(ids) // own
-    if not blocks:
+    ids, bos = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], tokenizer.bos_token_id
+    own = length - (bos is not None)
+    if len(ids) < own:
         raise UserError(f"--text: expected at least {own} tokens, found {len(ids)}")
-    count = min(count, blocks)
-    starts = [n * blocks // count * own for n in range(count)]
-    return torch.tensor([start + ids[begin : begin + own] for begin in starts])
+    blocks = torch.tensor(ids[: len(ids) // own * own]).view(-1, own)
+    count = min(count, len(blocks))
+    return pad(blocks[torch.arange(count) * len(blocks) // count], (length - own, 0), value=bos)
 
 
-def query_bias_and_keys(model, layer):
-    """Returns b_Q of shape (output,) and the transposed W_k of shape (input, output) in float64."""
-    projection, width = model.transformer.h[layer].attn.c_attn, model.config.n_embd
-    return projection.bias[:width].double(), projection.weight[:, width : 2 * width].double()
+# A block is one layer of transformers. Its module attn.c_attn computes queries, keys and values together: chunk(3, -1)
+# separates them, and its weight has the shape (input, output).
 
 
-def gamma(model, layer):
-    bias, keys = query_bias_and_keys(model, layer)
+def query_bias_and_keys(block):
+    """Returns b_Q and the transpose of W_k in float64."""
+    return block.attn.c_attn.bias.chunk(3)[0].double(), block.attn.c_attn.weight.chunk(3, -1)[1].double()
+
+
+def gamma(block):
+    bias, keys = query_bias_and_keys(block)
     return keys @ bias
 
 
-def alignment(model, layer, vectors):
+def alignment(block, vectors):
     """Returns the cosine between b_Q and W_k v for each row v of `vectors` (n, width), over all heads together."""
-    bias, keys = query_bias_and_keys(model, layer)
+    bias, keys = query_bias_and_keys(block)
     return torch.cosine_similarity(vectors.double() @ keys, bias[None], eps=0)
 
 
@@ -86,19 +88,18 @@ def effective_positions(model, reading):
     return p + block.mlp(block.ln_2(p) if reading == "normed" else p)
 
 
-# An intervention is a list of (module, forward hook). The hooks below change the output of the module in place.
+# An intervention is a list of (module, forward hook). The following hooks change the output of the module in place.
 
 
 def zero_query_bias(module, inputs, output):
-    width = len(module.bias) // 3  # the output consists of queries, keys and values
-    output[..., :width] -= module.bias[:width]
+    output.chunk(3, -1)[0].sub_(module.bias.chunk(3)[0])
 
 
 def zero_key_columns(coordinates, module, inputs, output):
     """Computes the keys as if the given coordinates of the module's input were zero."""
-    keys = slice(len(module.bias) // 3, 2 * len(module.bias) // 3)
     changed = inputs[0].index_fill(-1, torch.tensor(coordinates), 0)
-    output[..., keys] = module.forward(changed)[..., keys]  # unlike module(), forward() does not call hooks
+    # Unlike module(), module.forward() does not call this hook.
+    output.chunk(3, -1)[1].copy_(module.forward(changed).chunk(3, -1)[1])
 
 
 def zero_first_position(module, inputs, output):
@@ -107,6 +108,10 @@ def zero_first_position(module, inputs, output):
 
 def add_to_first_positions(vectors, module, inputs, output):
     output[:, : len(vectors)] += vectors
+
+
+def on_projections(blocks, hook):
+    return [(block.attn.c_attn, hook) for block in blocks]
 
 
 def replace_or_exchange(module, e, suffix):
@@ -118,21 +123,15 @@ def replace_or_exchange(module, e, suffix):
     }
 
 
-def without_keys(model, layers, coordinates):
-    return [(model.transformer.h[n].attn.c_attn, partial(zero_key_columns, coordinates)) for n in layers]
-
-
-def interventions(model, epe, massive, layers):
-    """Returns {name: intervention}. Interventions 1 and 5 change all layers in `layers`. Interventions 2 and 3 change
-    the residual stream before the first of these layers; if this is layer 0, they change it before layer 1 instead.
-    epe: {reading: effective positional embeddings}. massive: the key columns that intervention 5 sets to zero."""
-    blocks = model.transformer.h
+def interventions(blocks, before, epe, massive):
+    """Returns {name: intervention}. Interventions 1 and 5 change all `blocks`, and 2 and 3 the output of the block
+    `before`. epe: {reading: effective positional embeddings}. massive: the key columns that 5 sets to zero."""
     found = {
-        "1": [(blocks[n].attn.c_attn, zero_query_bias) for n in layers],
-        "5": without_keys(model, layers, massive),
+        "1": on_projections(blocks, zero_query_bias),
+        "5": on_projections(blocks, partial(zero_key_columns, massive)),
     }
     for reading, e in epe.items():
-        found |= replace_or_exchange(blocks[max(1, layers[0]) - 1], e, f" {reading}")
+        found |= replace_or_exchange(before, e, f" {reading}")
     return found
 
 
@@ -147,28 +146,24 @@ def attention(model, ids, intervention=()):
 def mean_attention(weights):
     """Returns three quantities for each text and layer: the mean weight on the first key and on the second key
     ("first", "second"; means over heads and later queries), and the share of heads with an attention sink ("sink")."""
-    sinks = (weights[..., 0].mean(3) > SINK).double()
-    first, second = weights[..., 1:, 0], weights[..., 2:, 1]
-    return {
-        "first": rounded(first.mean((2, 3))),
-        "second": rounded(second.mean((2, 3))),
-        "sink": rounded(sinks.mean(2)),
-    }
+    found = {"first": weights[..., 1:, 0].mean((2, 3)), "second": weights[..., 2:, 1].mean((2, 3))}
+    found["sink"] = (weights[..., 0].mean(3) > SINK).double().mean(2)
+    return {name: rounded(values) for name, values in found.items()}
 
 
 def everywhere(model, ids, epe, massive, pairs):
     """Measures the attention under every intervention, applied to all layers. 2' and 3' are versions of 2 and 3 that
     exchange position embeddings at the input. The controls of intervention 5 set random pairs of key columns to zero,
     chosen outside of the TOP largest coordinates of |EPE_0|."""
-    layers, transformer = range(model.config.n_layer), model.transformer
     order = epe["literal"][0].abs().argsort(descending=True)
     outside = order[min(TOP, len(order) // 4) :].tolist()
     random = np.random.default_rng(1)
     drawn = [random.choice(outside, 2, replace=False).tolist() for _ in range(pairs)]
-    conditions = {"none": []} | interventions(model, epe, massive, layers)
-    conditions["4"] = [(transformer.wte, zero_first_position)]
-    conditions |= replace_or_exchange(transformer.wpe, transformer.wpe.weight, "'")
-    conditions |= {f"control {n}": without_keys(model, layers, pair) for n, pair in enumerate(drawn)}
+    wte, wpe, blocks = model.transformer.wte, model.transformer.wpe, model.transformer.h
+    conditions = {"none": []} | interventions(blocks, blocks[0], epe, massive)
+    conditions |= {"4": [(wte, zero_first_position)]} | replace_or_exchange(wpe, wpe.weight, "'")
+    for n, pair in enumerate(drawn):
+        conditions[f"control {n}"] = on_projections(blocks, partial(zero_key_columns, pair))
     found, maps = {}, {}
     for name, intervention in conditions.items():
         weights = attention(model, ids, intervention)
@@ -182,11 +177,11 @@ def one_layer_at_a_time(model, ids, epe, massive):
     layer n is changed. Interventions 2 and 3 change the residual stream before layer n and do not apply to layer 0,
     where their value is None."""
     found, blocks = {}, model.transformer.h
-    for layer in range(len(blocks)):
-        model.transformer.h = blocks[: layer + 1]  # later layers do not influence this layer
-        for name, intervention in interventions(model, epe, massive, [layer]).items():
-            applies = layer > 0 or name in ("1", "5")
-            value = rounded(attention(model, ids, intervention)[:, layer, :, 1:, 0].mean()) if applies else None
+    for n, block in enumerate(blocks):
+        model.transformer.h = blocks[: n + 1]  # later layers do not influence this layer
+        for name, intervention in interventions([block], blocks[n - 1], epe, massive).items():
+            applies = n > 0 or name in ("1", "5")
+            value = rounded(attention(model, ids, intervention)[:, n, :, 1:, 0].mean()) if applies else None
             found.setdefault(name, []).append(value)
     return found
 
@@ -204,7 +199,7 @@ def variances(model, ids):
     "values" are the value vectors of the heads."""
     found = {"stream": [], "values": []}
     for block, stream, x in streams(model, ids):
-        values = block.attn.c_attn(x)[..., -model.config.n_embd :].unflatten(2, (model.config.n_head, -1))
+        values = block.attn.c_attn(x).chunk(3, -1)[2].unflatten(2, (model.config.n_head, -1))
         for name, vectors in (("stream", stream[:, :, None]), ("values", values)):
             variance = vectors.var(3, unbiased=False)  # (texts, length, heads)
             found[name].append((variance[:, 0] / variance[:, 1:].mean(1) - 1).mean(1))
@@ -216,8 +211,8 @@ def delta(model, ids, epe):
     first-order contribution of EPE, gamma . (g * (EPE_j - mean EPE_j)) / s_j. Here g is the weight of the layer norm,
     s_j is the standard deviation of the residual stream at position j. For a given s_j, the layer norm is linear."""
     found = []
-    for layer, (block, stream, x) in enumerate(streams(model, ids)):
-        direction = gamma(model, layer)
+    for block, stream, x in streams(model, ids):
+        direction = gamma(block)
         values = x.double() @ direction
         first, others = values[:, 0], values[:, 1:]
         low, high = values.min().item(), values.max().item() + 1e-9
@@ -227,7 +222,7 @@ def delta(model, ids, epe):
             centered = (e - e.mean(1, keepdim=True)).double()[: ids.shape[1]]
             part = (centered * block.ln_1.weight.double()) @ direction / stream.double().std(2, unbiased=False)
             from_epe[reading] = rounded((part[:, 0] - part[:, 1:].mean(1)).mean())
-            cosine_without_epe[reading] = rounded(alignment(model, layer, stream[:, 0] - e[0]))
+            cosine_without_epe[reading] = rounded(alignment(block, stream[:, 0] - e[0]))
         found.append(
             {
                 "first": rounded(first),
@@ -235,7 +230,7 @@ def delta(model, ids, epe):
                 "others_std": rounded(others.std()),
                 "range": [low, high],
                 "histogram": {k: torch.histc(v, BINS, low, high).int().tolist() for k, v in histogram.items()},
-                "cosine_input": rounded(alignment(model, layer, x[:, 0])),
+                "cosine_input": rounded(alignment(block, x[:, 0])),
                 "cosine_without_epe": cosine_without_epe,
                 "from_epe": from_epe,
             }
@@ -270,10 +265,10 @@ def first_order(model, ids, epe):
 
 def weights_alone(model, epe):
     """Measures the properties of EPE and gamma. They depend only on the weights of the model, not on texts."""
-    layers = range(model.config.n_layer)
+    blocks = model.transformer.h
     found = {"epe": {}, "gamma": []}
     for reading, e in epe.items():
-        cosines, norms = torch.stack([alignment(model, layer, e) for layer in layers]), e.norm(dim=1)
+        cosines, norms = torch.stack([alignment(block, e) for block in blocks]), e.norm(dim=1)
         found["epe"][reading] = {
             "first": rounded(e[0], 4),
             "top": e[0].abs().argsort(descending=True)[:TOP].tolist(),
@@ -283,8 +278,7 @@ def weights_alone(model, epe):
             "cosine_others_std": rounded(cosines[:, 1:].std(1)),
         }
     tops = sorted({n for values in found["epe"].values() for n in values["top"]})
-    for layer in layers:
-        size = gamma(model, layer).abs()
+    for size in (gamma(block).abs() for block in blocks):
         at = {str(n): rounded(size[n]) for n in tops}
         found["gamma"].append({"mean": rounded(size.mean()), "std": rounded(size.std(unbiased=False)), "at": at})
     return found

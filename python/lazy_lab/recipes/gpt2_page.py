@@ -30,26 +30,22 @@ PUBLISHED_GAMMA = {
 }
 
 
-def by_text(found, name, key):
-    """Returns one number per text: the attention to a position under the condition `name`, as a mean over layers. The
-    condition "control" is the mean over all random pairs of columns."""
-    conditions = [n for n in found["conditions"] if n.startswith("control")] if name == "control" else [name]
-    return np.mean([np.mean(found["conditions"][n][key], axis=1) for n in conditions], axis=0)
-
-
 def interventions(found, recorded):
     """Returns a dictionary. "interventions": the table of all interventions. "uniform": the mean weight on the first
     key under uniform attention. "halved": the titles of the conditions in which the attention to the first position
     loses more than half of its excess over "uniform". recorded: {condition: [attention to the first position, attention
     to the second position]} for the model with 55M parameters."""
-    rows, halved = [], []
+    keys, conditions = ("first", "second"), dict(found["conditions"])
+    controls = [values for name, values in conditions.items() if name.startswith("control")]
+    conditions["control"] = {key: np.mean([values[key] for values in controls], axis=0) for key in keys}
     uniform = np.mean(1 / np.arange(2, found["length"] + 1))
-    excess = np.mean(by_text(found, "none", "first")) - uniform
+    excess = np.mean(conditions["none"]["first"]) - uniform
+    rows, halved = [], []
     for name, (title, study) in CONDITIONS.items():
-        first, second = (student_interval(by_text(found, name, key)) for key in ("first", "second"))
+        by_text = [np.mean(conditions[name][key], axis=1) for key in keys]  # means over layers
         earlier = ", ".join(map(number, recorded.get(name, [])))
-        rows.append([title, study, earlier, estimate(first), estimate(second)])
-        if first.mean - uniform < excess / 2:
+        rows.append([title, study, earlier, *(estimate(student_interval(values)) for values in by_text)])
+        if np.mean(by_text[0]) - uniform < excess / 2:
             halved.append(title)
     header = ["changed", "the study", "55M: first, second", "first position", "second position"]
     return {"interventions": table(header, rows), "uniform": uniform, "halved": halved}

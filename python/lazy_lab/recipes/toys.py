@@ -8,6 +8,7 @@ seeds.
 
 import argparse
 import math
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -138,16 +139,12 @@ def uniform_share(length):
 
 
 def records_by_seed(study, variant, seeds, steps, measured, **of_first_seed):
-    """Returns one record per seed. measured: {key: tensor with an axis of seeds, or one number for all seeds}. The key
-    `file` of a record is a unique name, by which the file of records is sorted."""
-    found = []
-    for n, seed in enumerate(seeds):
-        record = {"file": f"toys/{study}.{variant}.seed{seed}", "seed": seed}
-        record |= {"study": study, "variant": variant, "steps": steps}
-        for key, values in measured.items():
-            value = values[n] if values.dim() else values
+    """Returns one record per seed. measured: {key: tensor with an axis of seeds, or one number for all seeds}."""
+    same = {"study": study, "variant": variant, "steps": steps}
+    found = [{"file": f"toys/{study}.{variant}.seed{seed}", "seed": seed} | same for seed in seeds]
+    for key, values in measured.items():
+        for record, value in zip(found, values.expand(len(found), *values.shape[1:])):
             record[key] = rounded(value, 4 if value.dim() else 6)
-        found.append(record)
     found[0] |= of_first_seed
     return found
 
@@ -225,7 +222,7 @@ def trigger_batch(seeds, count, generator):
     return torch.cat([marks, content], 3), mean * is_trigger[..., None], trigger
 
 
-def trigger(study, head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
+def trigger(head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
     """Trains a head on the trigger task and returns one record per seed. Errors are squared errors divided by the error
     of a model that always returns zero."""
     token = 3 + CONTENT
@@ -248,7 +245,7 @@ def trigger(study, head, seeds=range(SEEDS), steps=TRIGGER_STEPS):
     to_bos = (weights[..., 1:, 0] * others).sum((1, 2)) / others.sum()
     measured = {"error": error, "to_bos": to_bos, "uniform_share": uniform_share(TRIGGER_LENGTH)}
     shown = {"map": rounded(weights[0, 0], 2), "trigger": position[0, 0].item()}
-    return records_by_seed(study, head, seeds, steps, measured, **shown)
+    return records_by_seed("trigger", head, seeds, steps, measured, **shown)
 
 
 def measure(path, steps=None):
@@ -256,12 +253,12 @@ def measure(path, steps=None):
     replaces the default number of training steps."""
     found = records.read(path) if path.is_file() else []
     for study, variants in (VARIANTS | {"trigger": HEADS}).items():
-        run, count = (trigger, steps or TRIGGER_STEPS) if study == "trigger" else (toy, steps or STEPS)
+        run, default = (trigger, TRIGGER_STEPS) if study == "trigger" else (partial(toy, study), STEPS)
         for variant in variants:
-            if not records.find(found, study=study, variant=variant, steps=count):
+            if not records.find(found, study=study, variant=variant, steps=steps or default):
                 print(f"lazy toys: {study} {variant}", flush=True)
                 found = [r for r in found if (r["study"], r["variant"]) != (study, variant)]
-                found += run(study, variant, steps=count)
+                found += run(variant, steps=steps or default)
                 records.write(path, found)
 
 
