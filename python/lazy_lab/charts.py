@@ -15,7 +15,6 @@ import numpy as np
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex, to_rgb
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from .steps import write_atomic
 
@@ -38,6 +37,7 @@ COLORS = {
     "s7": ("#7a3b1d", "#c98a6a"),
 }
 SERIES_COLORS = 8
+RAMP_LEVELS = 64
 MARKERS = "os^D"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
 PIXELS = 72  # resolution in pixels per inch; at 72, one point of a font size is one pixel
@@ -83,10 +83,6 @@ plt.rcParams.update(
         "lines.linewidth": 2,
         "lines.markersize": 6,
         "lines.solid_capstyle": "round",
-        "legend.fontsize": 14,
-        "axes.labelsize": 14,
-        "xtick.labelsize": 14,
-        "ytick.labelsize": 14,
         "legend.frameon": False,
         "axes.prop_cycle": matplotlib.cycler(color=[color(series_role(i)) for i in range(SERIES_COLORS)]),
     }
@@ -104,13 +100,13 @@ def color_css():
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
 
 
-def ramp(dark, levels=64):
-    """Returns `levels` colors of a heat map, from close to the page's background to its strongest contrast."""
+def ramp(dark):
+    """Returns RAMP_LEVELS colors of a heat map, from close to the page's background to its strongest contrast."""
+    share = np.linspace(0, 1, RAMP_LEVELS)
     if not dark:
-        return [to_hex(plt.get_cmap("YlGnBu")(i / (levels - 1))) for i in range(levels)]
-    page, shades = np.array(to_rgb(COLORS["page"][1])), plt.get_cmap("YlGnBu_r")
-    mixed = ((t, np.array(shades(t)[:3])) for t in np.linspace(0, 1, levels))
-    return [to_hex(page + min(1, 0.3 + 1.4 * t) * (shade - page)) for t, shade in mixed]
+        return [to_hex(shade) for shade in plt.get_cmap("YlGnBu")(share)]
+    page, shades = to_rgb(COLORS["page"][1]), plt.get_cmap("YlGnBu_r")(share)[:, :3]
+    return [to_hex(shade) for shade in page + np.minimum(1, 0.3 + 1.4 * share)[:, None] * (shades - page)]
 
 
 def svg(figure, label):
@@ -159,7 +155,7 @@ def length_text(value):
 
 def count_axis(axis):
     """Labels a linear axis with counts such as "500k"."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: count_text(value)))
+    axis.set_major_formatter(lambda value, _: count_text(value))
 
 
 def length_axis(axes, lengths, most=9):
@@ -168,9 +164,9 @@ def length_axis(axes, lengths, most=9):
     axes.set_xscale("log", base=2)
     low, high = math.ceil(math.log2(min(lengths))), math.floor(math.log2(max(lengths)))
     step = math.ceil((high - low + 1) / most) or 1
-    axes.xaxis.set_major_locator(FixedLocator([2**power for power in range(low, high + 1, step)] or sorted(lengths)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: length_text(value)))
+    ticks = [2**power for power in range(low, high + 1, step)] or sorted(lengths)
+    axes.set_xticks(ticks, [length_text(tick) for tick in ticks])
+    axes.set_xticks([], minor=True)
 
 
 def thin(points, most=400):

@@ -1,7 +1,5 @@
 """The title of the run report and the paragraph below it, computed from the runs as plain text."""
 
-import math
-
 from .text import fixed, grouped, percent
 
 # Measures for the comparison of runs, as (key, unit, digits). The page uses the first one that every run has. Bits per
@@ -16,7 +14,8 @@ NAMES = {"lazy": "Lazy Attention", "softmax": "Softmax"}
 
 
 def budget(runs):
-    low, high = (bound(run.values.get("tokens", 0) for run in runs) for bound in (min, max))
+    tokens = [run.values.get("tokens", 0) for run in runs]
+    low, high = min(tokens), max(tokens)
     if not low:
         return ""
     if high - low < 0.005 * high:
@@ -25,14 +24,12 @@ def budget(runs):
 
 
 def weights(run):
-    values = run.values
-    text = f"{NAMES.get(run.kind, run.name)} puts {percent(values['sink_ratio'])} % of its weight on the first token"
-    if abs(values["released_mass"]) > 5e-4:
-        text += f", releases {percent(values['released_mass'])} %"
-    if values["alive_fraction"] < 0.9995:
-        text += (
-            f" and gives a nonzero weight to {percent(values['alive_fraction'])} % of the visible (query, key) pairs"
-        )
+    sink, released, alive = (run.values[key] for key in ("sink_ratio", "released_mass", "alive_fraction"))
+    text = f"{NAMES.get(run.kind, run.name)} puts {percent(sink)} % of its weight on the first token"
+    if abs(released) > 5e-4:
+        text += f", releases {percent(released)} %"
+    if alive < 0.9995:
+        text += f" and gives a nonzero weight to {percent(alive)} % of the visible (query, key) pairs"
     return f"{text}."
 
 
@@ -56,30 +53,33 @@ def comparison(lazy, softmax, key, unit, digits):
         return [f"{start} and the compared softmax model have the same loss to the printed digits."]
     difference = f"{fixed(abs(gap), digits)} {unit} {'better' if gap < 0 else 'worse'}"
     share = f"({fixed(100 * abs(gap) / second, 1)} %)"
-    early = gap < 0 and lazy.values.get("tokens", EARLY_TOKENS) < EARLY_TOKENS
+    is_early = gap < 0 and lazy.values.get("tokens", EARLY_TOKENS) < EARLY_TOKENS
     sentence = f"{start} is {difference} than the compared softmax model on held-out text {share}."
-    return [sentence, HEAD_START] if early else [sentence]
+    return [sentence, HEAD_START] if is_early else [sentence]
 
 
 def headline(runs):
     """Returns (title, paragraph). The runs are in the order of the page: Lazy first, then softmax."""
-    is_finite = lambda key: all(math.isfinite(run.values.get(key, math.nan)) for run in runs)
-    quality = next((quality for quality in QUALITIES if is_finite(quality[0])), None)
+    quality = next((found for found in QUALITIES if all(found[0] in run.values for run in runs)), None)
     is_pair = [run.kind for run in runs] == ["lazy", "softmax"]
-    title = f"{len(runs)} runs" if len(runs) > 1 else NAMES.get(runs[0].kind, runs[0].name)
-    title = "Lazy Attention vs softmax" if is_pair else title
-    sentences = [f"{budget(runs)}."] if budget(runs) else []
-    if quality:
-        key, unit, digits = quality
-        shown = {run.name: fixed(run.values[key], digits) for run in runs}
-        best = min(runs, key=lambda run: run.values[key]).name
-        if len(runs) > 1 and not is_pair:
-            title += f": {best} is best with {shown[best]} {unit}"
-        else:
-            title += f": {' against '.join(shown.values())} {unit}"
-        sentences = comparison(*runs, *quality) if is_pair else sentences
+    if is_pair:
+        title = "Lazy Attention vs softmax"
     else:
+        title = f"{len(runs)} runs" if len(runs) > 1 else NAMES.get(runs[0].kind, runs[0].name)
+    sentences = [f"{budget(runs)}."] if budget(runs) else []
+    if not quality:
         title += ": distribution of attention weight"
+    else:
+        key, unit, digits = quality
+        shown = [fixed(run.values[key], digits) for run in runs]
+        if is_pair:
+            sentences = comparison(*runs, *quality)
+            title += f": {' against '.join(shown)} {unit}"
+        elif len(runs) > 1:
+            best = min(runs, key=lambda run: run.values[key])
+            title += f": {best.name} is best with {fixed(best.values[key], digits)} {unit}"
+        else:
+            title += f": {shown[0]} {unit}"
     if len(runs) <= 2:
         sentences += [weights(run) for run in runs if run.sinks] + [uniform_weights(runs)]
     if len(runs) > 1:

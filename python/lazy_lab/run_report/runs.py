@@ -3,17 +3,15 @@
 import fcntl
 import json
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import UserError
 from . import results
 from .fields import Field
-from .text import seconds_text
+from .text import seconds_text, series_name
 from .weights import learned_parameters
 
-LAYER = re.compile(r"attention/layer_(\d+)/(.+)")
 PACE_LINES = 50  # number of last lines of the log from which the remaining time is estimated
 
 
@@ -21,28 +19,31 @@ PACE_LINES = 50  # number of last lines of the log from which the remaining time
 class Run:
     folder: Path
     name: str
+    index: int = 0  # position on the page, which determines the color
     kind: str = ""  # "lazy", "softmax", another normalizer, or "" if unknown
     facts: dict = field(default_factory=dict)  # run.json, flattened
     settings: dict = field(default_factory=dict)  # config.toml, flattened
     config_text: str = ""
     curves: dict = field(default_factory=dict)  # key of log.jsonl -> [(tokens, value)]; non-finite values are NaN
     # Keys of `values`: loss (nats per token), bits_per_byte, perplexity, word_perplexity, the sink measures
-    # (fractions), tokens, speed (tokens per second), seconds. Measures that are not known are absent.
+    # (fractions), tokens, speed (tokens per second), seconds. All values are finite; unknown measures are absent.
     values: dict = field(default_factory=dict)
     status: str = ""  # text with the current step; "" for finished runs
     loss_source: str = "last validation"
-    scores: list = field(default_factory=list)  # accuracies from eval.json, see results.read_eval
-    mean_score: float | None = None
+    scores: dict = field(default_factory=dict)  # accuracies from eval.json, see results.read_eval
     loss_by_length: dict = field(default_factory=dict)  # tokens -> nats per token
     sinks: dict | None = None  # see results.read_sinks
     learned: dict = field(default_factory=dict)  # see weights.learned_parameters
     samples: list = field(default_factory=list)  # (prompt, text)
     missing: list = field(default_factory=list)  # one line for each missing part
 
-    def by_layer(self, measure):
-        """Returns {layer: curve} of an attention measure during training."""
-        matches = [(match, curve) for key, curve in self.curves.items() if (match := LAYER.fullmatch(key))]
-        return dict(sorted((int(match[1]), curve) for match, curve in matches if match[2] == measure))
+    @property
+    def label(self):
+        return series_name(self.index, self.name)
+
+    def curve(self, key):
+        """Returns the finite points of a curve."""
+        return [point for point in self.curves.get(key, ()) if math.isfinite(point[1])]
 
 
 def flatten(value, prefix=""):
@@ -63,13 +64,12 @@ def read_log(path, run):
         if line.strip():
             entry = Field.parse(line, f"{path}:{number}")
             tokens = entry["tokens"].number()
-            for key, value in entry.keys().items():
-                value = value if isinstance(value, float) else entry[key].number()
-                run.curves.setdefault(key, []).append((tokens, value))
+            for key in entry.keys():
+                run.curves.setdefault(key, []).append((tokens, entry[key].number()))
     # The reported speed is the maximum over all logged intervals, because the fastest interval is least affected by
     # other processes.
     for name, key in (("tokens", "tokens"), ("seconds", "time"), ("speed", "throughput(tps)")):
-        if largest := max((value for _, value in run.curves.get(key, ())), default=0):
+        if largest := max((value for _, value in run.curve(key)), default=0):
             run.values[name] = largest
 
 
@@ -84,8 +84,7 @@ def read_config(path, run):
 
 
 def read_facts(content, run):
-    run.facts = flatten(content.keys())
-    run.name = content["name"].text() if "name" in content else run.name
+    run.facts, run.name = flatten(content.keys()), content["name"].text(run.name)
 
 
 def read_samples(content, run):
@@ -119,10 +118,8 @@ def is_locked(folder):
     try:
         with open(folder / ".lock") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 
@@ -131,20 +128,20 @@ def status(run):
     The remaining time is estimated from the last logged steps, including the time of validations and checkpoints."""
     # A resumed run rewrites config.toml but not run.json.
     total = int(run.settings.get("training.steps") or run.facts.get("steps") or 0)
-    steps, times = ([value for _, value in run.curves.get(key, ())] for key in ("step", "time"))
+    steps, times = ([value for _, value in run.curves.get(key, ())][-PACE_LINES:] for key in ("step", "time"))
+    step = max(steps, default=0)
     if is_locked(run.folder):
         if not steps:
             return f"running, no step of {total} logged yet"
-        first, left = -min(PACE_LINES, len(steps)), ""
-        if len(steps) == len(times) and steps[-1] > steps[first]:
-            seconds = (total - steps[-1]) * (times[-1] - times[first]) / (steps[-1] - steps[first])
+        left = ""
+        if len(steps) == len(times) and steps[-1] > steps[0]:
+            seconds = (total - steps[-1]) * (times[-1] - times[0]) / (steps[-1] - steps[0])
             left = f", {seconds_text(seconds)} left"
-        return f"running, step {steps[-1]} of {total}{left}"
-    finished = (run.folder / "model").exists() or 0 < total <= max(steps, default=0)
-    if finished or not (run.folder / ".lock").exists():
+        return f"running, step {step} of {total}{left}"
+    is_finished = (run.folder / "model").exists() or 0 < total <= step
+    if is_finished or not (run.folder / ".lock").exists():
         return ""
-    resume = f"lazy train {run.folder / 'config.toml'} --resume continues it"
-    return f"stopped at step {max(steps, default=0)} of {total}; {resume}"
+    return f"stopped at step {step} of {total}; lazy train {run.folder / 'config.toml'} --resume continues it"
 
 
 def complete(run):
@@ -153,12 +150,11 @@ def complete(run):
     if "loss" not in run.values:
         run.loss_source = "last validation"
         for name in ("loss", "bits_per_byte"):
-            finite = [value for _, value in run.curves.get(f"validation_metrics/{name}", ()) if math.isfinite(value)]
-            run.values |= {name: finite[-1]} if finite and name not in run.values else {}
+            if curve := run.curve(f"validation_metrics/{name}"):
+                run.values.setdefault(name, curve[-1][1])
     if "loss" in run.values:
         run.values.setdefault("perplexity", math.exp(min(run.values["loss"], 700)))
-    run.kind, run.status = kind_of(run), status(run)
-    run.learned = learned_parameters(run.folder) or {}
+    run.kind, run.status, run.learned = kind_of(run), status(run), learned_parameters(run.folder)
     return run
 
 
@@ -170,7 +166,7 @@ def load_run(folder):
     for name, (read, shows) in PARTS.items():
         path = folder / name
         if path.exists():
-            read(path if read in (read_log, read_config) else Field.read(path), run)
+            read(Field.read(path) if path.suffix == ".json" else path, run)
         elif shows:
             run.missing.append(f"no {name}: {shows} omitted")
     if not complete(run).learned:

@@ -13,8 +13,7 @@ def fixed(value, digits):
     """Formats the value with `digits` digits after the decimal point. Zero is printed without a sign."""
     if not math.isfinite(value):
         return "not a number"
-    text = f"{abs(value):.{digits}f}"
-    return f"\u2212{text}" if value < 0 and text.strip("0.") else text
+    return f"{value:z.{digits}f}".replace("-", "\u2212")
 
 
 def percent(share):

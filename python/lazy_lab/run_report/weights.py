@@ -6,6 +6,7 @@ import re
 import numpy
 
 from ..errors import UserError
+from .fields import Field
 
 # Names of tau and the distance bias: in checkpoints of this project, and in models that were converted in transformers.
 KINDS = {
@@ -27,46 +28,40 @@ def read_file(path):
             size = int.from_bytes(file.read(8), "little")
             if size > path.stat().st_size:
                 raise ValueError(f"a header of {size} bytes in a file of {path.stat().st_size} bytes")
-            header = json.loads(file.read(size))
-            for name, entry in header.items():
-                if not (match := NAME.fullmatch(name)):
-                    continue
-                begin, end = entry["data_offsets"]
-                file.seek(8 + size + begin)
-                values = numpy.frombuffer(file.read(end - begin), TYPES[entry["dtype"]])
-                if entry["dtype"] == "BF16":  # the upper half of an fp32 number
-                    values = (values.astype("<u4") << 16).view("<f4")
-                found[KINDS[match[2]], int(match[1])] = values.reshape(entry["shape"]).astype(float)
+            for name, entry in json.loads(file.read(size)).items():
+                if match := NAME.fullmatch(name):
+                    begin, end = entry["data_offsets"]
+                    file.seek(8 + size + begin)
+                    values = numpy.frombuffer(file.read(end - begin), TYPES[entry["dtype"]])
+                    if entry["dtype"] == "BF16":  # the upper half of an fp32 number
+                        values = (values.astype("<u4") << 16).view("<f4")
+                    found[KINDS[match[2]], int(match[1])] = values.reshape(entry["shape"]).astype(float)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: expected a safetensors file, found {error}") from None
     return found
 
 
-def read_folder(folder):
+def read_model(folder):
     """Returns {"tau": {layer: [head]}, "distance_bias": {layer: [head][distance]}, "initial": float}."""
-    learned = {"tau": {}, "distance_bias": {}}
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for path in sorted(folder.glob("model*.safetensors")):
+    config = Field.read(folder / "config.json")
+    found = {"tau": {}, "distance_bias": {}}
+    for path in folder.glob("model*.safetensors"):
         for (kind, layer), values in read_file(path).items():
-            learned[kind][layer] = values.ravel() if kind == "tau" else values
-    learned["initial"] = config.get("offset_init", -1.0)
-    return {name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in learned.items()}
+            found[kind][layer] = values.ravel() if kind == "tau" else values
+    found = {kind: dict(sorted(layers.items())) for kind, layers in found.items()}
+    return found | {"initial": config["offset_init"].number() if "offset_init" in config else -1.0}
 
 
 def learned_parameters(folder):
-    """Returns the learned parameters (see read_folder) of a model folder. For a run folder, returns the parameters of
-    its finished model or otherwise of its newest checkpoint. Returns None if no model exists. A training in progress
-    may remove a checkpoint while this function reads it."""
-    for model in (folder / "model", folder):
-        if (model / "config.json").is_file():
-            return read_folder(model)
-    for _ in range(10):
-        steps = sorted((folder / "checkpoints").glob("step-*"))
-        if not steps:
-            break
+    """Returns the learned parameters (see read_model) of a model folder. For a run folder, returns the parameters of
+    its finished model or otherwise of its newest checkpoint. Returns {} if no model exists."""
+    while True:
+        folders = [folder / "model", folder, *sorted(folder.glob("checkpoints/step-*"), reverse=True)]
+        model = next((model for model in folders if (model / "config.json").is_file()), None)
+        if model is None:
+            return {}
         try:
-            return read_folder(steps[-1])
-        except (OSError, ValueError, UserError):
-            if steps[-1].exists():
+            return read_model(model)
+        except (OSError, UserError):
+            if model.exists():  # otherwise a running training has replaced this checkpoint by a newer one
                 raise
-    return None
