@@ -2,7 +2,7 @@
 their format."""
 
 import pytest
-from html_page import Checker, dotted, plain, replaced, section
+from html_page import checked_text, dotted, plain, replaced, section
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
@@ -71,7 +71,7 @@ def render(study):
 
 def test_page_shows_every_task():
     page = render(STUDY)
-    text = Checker(page).text
+    text = checked_text(page)
     assert "<soft>" in text and "nan" not in text
     assert "2 models and variants at context lengths from 256 to 1024 tokens." in text
     wikitext, passkey = plain(section(page, "wikitext")), plain(section(page, "passkey"))

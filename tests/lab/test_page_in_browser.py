@@ -44,13 +44,7 @@ def test_page_fits_every_width(tmp_path):
     runs = [load_run(lazy), load_run(write_run(tmp_path, "softmax", lazy=False, seed=2))]
     (tmp_path / "page.html").write_text(page.render(runs, "lazy report " + "runs/lazy " * 20, "2026-01-02", "0.1.0"))
     (tmp_path / "measure.html").write_text(MEASURE)
-    options = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--allow-file-access-from-files",
-        "--disable-web-security",
-    ]
+    options = "--headless --no-sandbox --disable-gpu --allow-file-access-from-files --disable-web-security".split()
     options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=60000", "--dump-dom"]
     command = [CHROMIUM, *options, f"file://{tmp_path / 'measure.html'}"]
     out = subprocess.run(command, capture_output=True, text=True, timeout=300).stdout

@@ -92,10 +92,8 @@ def learning_curves(runs):
 
     def draw(axes):
         for run in runs:
-            if training[run.index]:
-                axes.plot(*zip(*training[run.index]), color=f"C{run.index}", lw=1.2, alpha=0.5, zorder=1.5)
-            if validation[run.index]:
-                series(axes, run.index, validation[run.index])
+            axes.plot(*zip(*training[run.index]), color=f"C{run.index}", lw=1.2, alpha=0.5, zorder=1.5)
+            series(axes, run.index, validation[run.index])
         axes.set_ylim(low - margin, high + margin)
         axes.set_xlim(0, end * 1.01)
         charts.count_axis(axes.xaxis)

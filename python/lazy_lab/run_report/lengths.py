@@ -47,9 +47,9 @@ def draw_curves(title, labels, curves, x, y, may_be_log=False, zero=""):
     def draw(axes):
         for i, curve in enumerate(curves):
             series(axes, i, [(length, value) for length, value, *_ in curve])
-            bars = [(length, *bounds) for length, _, *bounds in curve if bounds[0] is not None]
-            if bars:
-                axes.vlines(*zip(*bars), color=f"C{i}", lw=1.2, alpha=0.55)
+            for length, _, *bounds in curve:
+                if bounds[0] is not None:
+                    axes.vlines(length, *bounds, color=f"C{i}", lw=1.2, alpha=0.55)
         if zero and low <= 0 <= high:
             reference(axes, 0, zero)
         if is_log:

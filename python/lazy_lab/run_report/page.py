@@ -33,7 +33,7 @@ MEASURES = {  # key in Run.values -> (name, explanation, function that formats t
 }
 TILES = ("bits_per_byte", "sink_ratio", "released_mass", "alive_fraction")
 HEATS = ("sink_ratio", "density", "alive_fraction")
-HEAT_ENDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)  # values with the strongest color of a heat map
+HEAT_ENDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 
 
 def level(share):
@@ -88,21 +88,6 @@ def result_table(runs):
     return ["Measure", *names], list(zip(titles, table))
 
 
-def tiles(runs):
-    """Returns the data of the tiles at the top of the page, one per measure in TILES: [(name, explanation, [(color,
-    run, value as text, width of the bar in percent)])]."""
-    found = []
-    for key in TILES:
-        name, explanation, show = MEASURES[key]
-        values = {run.index: run.values[key] for run in runs if key in run.values}
-        if values:
-            full = max(values.values()) if key in LOSSES else max(1, *values.values())
-            texts = {i: (show(value), max(0, 100 * value / full)) for i, value in values.items()}
-            bars = [(charts.series_role(run.index), run.name, *texts.get(run.index, ("–", 0))) for run in runs]
-            found.append((name, explanation, bars))
-    return found
-
-
 def accuracy(value, error=None):
     return lined(fixed(100 * value, 1), f"±{fixed(100 * error, 1)}" if error else "") if value is not None else "–"
 
@@ -131,17 +116,10 @@ def lengths(runs):
     return ["Run", *(lined(grouped(length), "tokens") for length in found)], rows
 
 
-def heat_maps(runs):
-    """Returns the heat maps of the per-head measures: [(title, explanation, high, [(run, values[layer][head])])]. All
-    runs share one color scale from 0 to `high`."""
-    found = []
-    for key in HEATS:
-        title, explanation, _ = MEASURES[key]
-        maps = [(run, run.sinks["per_head"][key]) for run in runs if run.sinks]
-        largest = max((value for _, rows in maps for row in rows for value in row), default=0)
-        high = next((end for end in HEAT_ENDS if end >= largest), 1)
-        found.append((title, explanation, high, maps))
-    return found
+def heat_end(runs, key):
+    """Returns the value with the strongest color of the heat maps of a measure. All runs share it."""
+    largest = max(value for run in runs for row in run.sinks["per_head"][key] for value in row)
+    return next((end for end in HEAT_ENDS if end >= largest), 1)
 
 
 def setting_rows(settings):
