@@ -8,15 +8,15 @@ OUTPUT/
   steps/                      records and logs of the steps
 """
 
-import array
 import bisect
+import functools
 import json
 import struct
 import sys
 from pathlib import Path
 
 from .options import text_files
-from .steps import Step, read_object, write_atomic
+from .steps import Step, read_object
 
 DECODE_SAMPLES = 4
 DECODED_TOKENS = 64
@@ -30,7 +30,6 @@ DOCUMENT_TOKENS = 250  # number of tokens of one benchmark document with all its
 BENCHMARK_DOCUMENTS = 2000  # number of documents of a benchmark without --limit
 BYTES_PER_TOKEN = 4
 MAX_POSITIONS = 8192
-GROUP_TITLES = {"softmax": "softmax control", "lazy": "Lazy model"}
 
 
 def micro_batch(options, gpu):
@@ -109,303 +108,203 @@ def without_training(options, gpu, bos, tokenizer):
 
 
 def shard_headers(corpus, split):
-    """Yields the path and the header of every shard of a split. docs/guides/data.md describes the file format."""
+    """Yields for every shard of a split: its open file, the bytes per token id, the numbers of tokens and documents,
+    and the offsets of the ids and of the document starts. docs/guides/data.md describes the file format."""
     for name in read_object(corpus / "corpus.json", "splits")["splits"][split]["shards"]:
         with open(corpus / name, "rb") as file:
-            yield corpus / name, file.read(128)
+            yield file, *struct.unpack("<16x I 4x QQ 32x QQ 40x", file.read(128))
 
 
 def documents_with(corpus, split, tokens):
     """Returns how many documents from the beginning of a split are needed to have at least `tokens` tokens together. If
     the whole split has fewer tokens, returns the number of all its documents."""
-    documents = 0
-    for shard, header in shard_headers(corpus, split):
-        own_tokens, own_documents = struct.unpack_from("<QQ", header, 24)
-        if own_tokens < tokens:
-            tokens, documents = tokens - own_tokens, documents + own_documents
-            continue
-        with open(shard, "rb") as file:
-            file.seek(struct.unpack_from("<Q", header, 80)[0])
-            starts = struct.unpack(f"<{own_documents}Q", file.read(8 * own_documents))
-        return documents + bisect.bisect_left(starts, tokens)
-    return documents
+    before = 0
+    for file, _, shard_tokens, documents, _, starts_offset in shard_headers(corpus, split):
+        if shard_tokens >= tokens:
+            file.seek(starts_offset)
+            starts = struct.unpack(f"<{documents}Q", file.read(8 * documents))
+            return before + bisect.bisect_left(starts, tokens)
+        tokens, before = tokens - shard_tokens, before + documents
+    return before
 
 
 def shard_ids(corpus, split, count):
     """Returns the first `count` token ids of a split. A shorter split is repeated."""
-    ids = array.array("I")
-    for shard, header in shard_headers(corpus, split):
-        with open(shard, "rb") as file:
-            (width,) = struct.unpack_from("<I", header, 16)
-            (tokens,) = struct.unpack_from("<Q", header, 24)
-            (offset,) = struct.unpack_from("<Q", header, 72)
-            file.seek(offset)
-            part = array.array("H" if width == 2 else "I")
-            part.frombytes(file.read(width * min(tokens, count - len(ids))))
-            if sys.byteorder == "big":
-                part.byteswap()
-            ids.extend(iter(part))
-        if len(ids) >= count:
-            break
-    return (ids * -(-count // len(ids)))[:count].tolist()
+    ids = []
+    for file, width, tokens, _, ids_offset, _ in shard_headers(corpus, split):
+        number = min(tokens, count - len(ids))
+        file.seek(ids_offset)
+        ids += struct.unpack(f"<{number}{'H' if width == 2 else 'I'}", file.read(width * number))
+    return (ids * -(-count // len(ids)))[:count]
 
 
-def load_seconds(options):
-    """Returns an estimate of the time to start a command and to load the model."""
-    return 2 + sum(file.stat().st_size for file in options.model.glob("*.safetensors")) / 2e8
+def prompt_ids(corpus, count):
+    """Returns the first token ids of the held-out split as input of `lazy tokenize --decode`."""
+    return " ".join(map(str, shard_ids(corpus, "validation", count))).encode()
 
 
-def prepare_folder(options):
-    """Creates the folder of the steps and the input of the step `bos`."""
-    folder = options.output / "steps"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / "bos-text.txt", "a")
-
-
-def first_steps(options):
-    """Returns the steps that all other steps depend on: they prepare the corpus, which shows whether --tokens is
-    possible, convert the model, and find out whether the tokenizer inserts BOS before a text."""
-    converted, folder = options.output / "converted", options.output / "steps"
-    text, probe, load = folder / "bos-text.txt", folder / "bos-ids.json", load_seconds(options)
-    convert = ["convert", str(options.model), "--to", "lazy", "--output", str(converted)]
-    read = ["probe", str(options.model), "--text", str(text), "--length", "1", "--read", "embedding", "--device", "cpu"]
-    steps = []
-    if not options.corpus:
-        paths = [str(path) for path in options.text]
-        prepare = ["data", "prepare", *paths, "--output", str(options.corpus_folder), "--tokenizer", str(options.model)]
-        cut = ["--max-document", str(options.max_document)] if options.max_document else []
-        steps.append(
-            Step(
-                "corpus",
-                "prepare the text",
-                "prepare",
-                {"validation": options.validation},
-                [options.corpus_folder],
-                [*prepare, *cut, "--validation", str(options.validation), "--force"],
-                fixed_seconds=1 + sum(file.stat().st_size for file in text_files(options.text)) / 5e6,
-            )
-        )
-    steps += [
-        Step(
-            "convert",
-            "convert the model to Lazy Attention",
-            "prepare",
-            {"window": options.window},
-            [converted],
-            [*convert, "--window", str(options.window)],
-            fixed_seconds=3 * load,
-        ),
-        Step(
-            "bos",
-            "read the tokenizer",
-            "prepare",
-            {},
-            [probe],
-            [*read, "--json", str(probe)],
-            fixed_seconds=load,
-        ),
-    ]
-    return steps
-
-
-def begins_with_bos(options):
-    """Returns whether the tokenizer inserts BOS before a text, according to the result of the step `bos`."""
-    ids = read_object(options.output / "steps" / "bos-ids.json", "ids")["ids"]
-    tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"]
-    return bool(ids) and ids[0] == tokenizer.get("bos_id")
-
-
-def positions_length(options, limit, tokens):
-    """Returns the sequence length for the measurement of loss by position. It is the largest power of two that is at
-    most MAX_POSITIONS, at most max(`limit`, --seq-len), and at most the number of measured tokens `tokens`."""
-    return 1 << (max(1, min(MAX_POSITIONS, max(limit, options.seq_len), tokens)).bit_length() - 1)
-
-
-def heldout_tokens(options, splits):
-    """Returns the number of tokens in the held-out split. Without `splits`, it is estimated from the size of --text."""
-    if splits:  # check_corpus() rejects a corpus without held-out tokens
-        return splits.get("validation", {}).get("tokens", 0)
-    size = sum(file.stat().st_size for file in text_files(options.text))
-    return max(options.seq_len, round(options.validation * size / BYTES_PER_TOKEN))
+def option_words(values):
+    return [word for name, value in values.items() for word in (f"--{name}", value)]
 
 
 class Plan:
-    """All steps after first_steps(). `limit` is the model's max_position_embeddings. Without `splits`, or before the
-    step `bos`, the steps have their names, groups and estimates, but they cannot run. `writes`: whether to write the
-    configuration files of the trainings."""
+    """All steps. `limit` is the model's max_position_embeddings. Before the steps of the group `prepare` have run, the
+    other steps have their names, groups and estimates, but they cannot run."""
 
-    def __init__(self, options, gpu, limit, splits=None, writes=True):
-        self.options, self.gpu, self.writes = options, gpu, writes
-        self.prepared = splits is not None and (options.output / "steps" / "bos-ids.json").is_file()
-        self.bos = begins_with_bos(options) if self.prepared else False
-        self.tokenizer = {}
-        if self.prepared:
-            self.tokenizer = read_object(options.corpus_folder / "corpus.json", "tokenizer")["tokenizer"]
-        self.place = ["--device", options.device, "--dtype", options.dtype]
-        heldout = heldout_tokens(options, splits)
+    def __init__(self, options, gpu, limit):
+        self.options, self.gpu = options, gpu
+        self.records = options.output / "steps"
+        self.bos_ids = self.records / "bos-ids.json"
+        self.text_bytes = sum(file.stat().st_size for file in text_files(options.text))
+        corpus, self.tokenizer = options.corpus_folder / "corpus.json", {}
+        heldout = max(options.seq_len, round(options.validation * self.text_bytes / BYTES_PER_TOKEN))  # an estimate
+        if corpus.is_file():
+            found = read_object(corpus, "splits", "tokenizer")
+            self.tokenizer = found["tokenizer"]
+            heldout = found["splits"].get("validation", {}).get("tokens", 0)
+        ids = read_object(self.bos_ids, "ids")["ids"] if self.bos_ids.is_file() else []
+        self.bos = bool(ids) and ids[0] == self.tokenizer.get("bos_id")  # the tokenizer inserts BOS before a text
         self.measured = min(heldout, options.heldout_tokens or heldout)  # tokens per measurement of the loss
-        self.limited = self.measured < heldout
-        self.positions = positions_length(options, limit, self.measured)
-        self.load = load_seconds(options)
-
-    def kinds(self):
-        return ["softmax", "lazy"] if self.options.control else ["lazy"]
+        self.limited = self.measured < heldout and corpus.is_file()
+        longest = max(1, min(MAX_POSITIONS, max(limit, options.seq_len), self.measured))
+        self.positions = 1 << (longest.bit_length() - 1)  # sequence length for the loss by position: a power of two
+        # Time to start a command and to load the model.
+        self.load = 2 + sum(file.stat().st_size for file in options.model.glob("*.safetensors")) / 2e8
 
     def steps(self):
         """Returns the steps ordered by seed, so that an interrupted command leaves complete pairs of a control and a
-        Lazy model. The step `train-untrained` (a single training step without learning) is first, because every error
-        that would stop the long trainings, such as a corpus with a different tokenizer, already occurs in it."""
-        runs = self.options.output / "runs"
-        steps = [self.untrained(), *self.measurements("before", self.options.model, [])]
-        steps += self.measurements("untrained", runs / "untrained" / "model", ["train-untrained"])
-        for seed in self.options.all_seeds:
-            steps += [self.train(kind, seed) for kind in self.kinds()]
-            for kind in self.kinds():
-                name = f"{kind}-seed{seed}"
-                steps += self.measurements(name, runs / name / "model", [f"train-{name}"])
-        return steps + self.speeds()
-
-    def write(self, config, sections):
-        if self.writes:
-            write_atomic(config, toml(sections))
-
-    def untrained(self):
-        config = self.options.output / "steps" / "train-untrained.toml"
-        self.write(config, without_training(self.options, self.gpu, self.bos, self.tokenizer))
-        return Step(
-            "train-untrained",
-            "shift the offset of the Lazy model without training",
-            "train",
-            {"to": self.options.to},
-            [self.options.output / "runs" / "untrained" / "model"],
-            ["train", str(config), "--resume"],
-            needs=["convert"],
-            continues=True,
-            fixed_seconds=4 * self.load,
-        )
-
-    def train(self, kind, seed):
+        Lazy model. The training of `untrained` (a single step without learning) precedes the other trainings, because
+        every error that would stop them, such as a corpus with a different tokenizer, already occurs in it."""
         options = self.options
-        name = f"{kind}-seed{seed}"
-        config = options.output / "steps" / f"train-{name}.toml"
-        sections = training(options, kind, seed, self.gpu, self.bos, self.tokenizer)
-        self.write(config, sections)
-        launcher = []
-        if options.gpus > 1:
-            launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]
-            launcher.append(str(options.gpus))
-        validated = 10 * sections["validation"]["batches"] * sections["training"]["batch_size"] * options.seq_len
-        fixed = {key: value for key, value in sections["training"].items() if key in ("steps", "seq_len", "seed")}
+        untrained = without_training(options, self.gpu, self.bos, self.tokenizer)
+        title = "shift the offset of the Lazy model without training"
+        steps = [*self.prepare(), self.train("untrained", title, {"to": options.to}, untrained, ["convert"])]
+        steps += [*self.measurements("before"), *self.measurements("untrained")]
+        kinds = ["softmax", "lazy"] if options.control else ["lazy"]
+        for seed in options.all_seeds:
+            steps += [self.train_kind(kind, seed) for kind in kinds]
+            steps += [step for kind in kinds for step in self.measurements(f"{kind}-seed{seed}")]
+        return [*steps, *self.speeds()]
+
+    def prepare(self):
+        """Yields the steps that prepare the corpus, convert the model, and find out whether the tokenizer inserts BOS
+        before a text."""
+        options, converted, text = self.options, self.options.output / "converted", self.records / "bos-text.txt"
+        if not options.corpus:
+            corpus = options.corpus_folder
+            command = ["data", "prepare", *options.text, "--output", corpus, "--tokenizer", options.model]
+            command += ["--max-document", options.max_document] if options.max_document else []
+            command += ["--validation", options.validation, "--force"]
+            inputs, seconds = {"validation": options.validation}, 1 + self.text_bytes / 5e6
+            yield Step("corpus", "prepare the text", "prepare", inputs, [corpus], command, fixed_seconds=seconds)
+        title, inputs, seconds = "convert the model to Lazy Attention", {"window": options.window}, 3 * self.load
+        command = ["convert", options.model, "--to", "lazy", "--output", converted, "--window", options.window]
+        yield Step("convert", title, "prepare", inputs, [converted], command, fixed_seconds=seconds)
+        read = {"text": text, "length": 1, "read": "embedding", "device": "cpu", "json": self.bos_ids}
+        command = ["probe", options.model, *option_words(read)]
+        fields = {"files": {text: "a"}, "fixed_seconds": self.load}
+        yield Step("bos", "read the tokenizer", "prepare", {}, [self.bos_ids], command, **fields)
+
+    def train(self, name, title, inputs, sections, needs, **fields):
+        """Returns the step of a training. `sections` is its configuration."""
+        config = self.records / f"train-{name}.toml"
         return Step(
             f"train-{name}",
-            f"train the {GROUP_TITLES[kind]}, seed {seed}: {options.steps} steps of {options.batch_tokens} tokens",
+            title,
             "train",
-            fixed | sections["optimizer"] | {"schedule": sections["model"].get("offset_schedule")},
-            [options.output / "runs" / name / "model"],
-            ["train", str(config), "--resume"],
-            needs=["convert"] if kind == "lazy" else [],
-            launcher=launcher,
+            inputs,
+            [self.options.output / "runs" / name / "model"],
+            ["train", config, "--resume"],
+            needs,
+            files={config: toml(sections)},
             continues=True,
-            kind="train",
-            work=TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus + validated,
             fixed_seconds=4 * self.load,
+            **fields,
         )
 
-    def measurements(self, name, model, needs):
-        """Yields the steps that measure the held-out loss, the attention weights, the loss by position and the
-        benchmarks of one model."""
-        options, folder = self.options, self.options.output / "measured" / name
-        corpus = ["--corpus", str(options.corpus_folder)]
-        bos = ["--bos"] if self.bos else []
+    def train_kind(self, kind, seed):
+        """Returns the step that trains the Lazy model or the softmax control."""
+        options, title = self.options, "Lazy model" if kind == "lazy" else "softmax control"
+        sections = training(options, kind, seed, self.gpu, self.bos, self.tokenizer)
+        settings, validation = sections["training"], sections["validation"]
+        inputs = {name: settings[name] for name in ("steps", "seq_len", "seed")} | sections["optimizer"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", options.gpus]
+        validated = 10 * validation["batches"] * settings["batch_size"] * options.seq_len
+        return self.train(
+            f"{kind}-seed{seed}",
+            f"train the {title}, seed {seed}: {options.steps} steps of {options.batch_tokens} tokens",
+            inputs | {"schedule": sections["model"].get("offset_schedule")},
+            sections,
+            ["convert"] if kind == "lazy" else [],
+            launcher=torchrun if options.gpus > 1 else [],
+            kind="train",
+            work=TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus + validated,
+        )
 
-        def step(what, title, inputs, arguments, work):
-            file = folder / f"{what}.json"
-            output = "--json" if arguments[0] == "sinks" else "--output"
-            command = [arguments[0], str(model), *arguments[1:], *self.place, output, str(file)]
-            inputs = inputs | {"dtype": options.dtype, "bos": self.bos}
-            estimate = {"kind": what, "work": work, "fixed_seconds": self.load}
-            return Step(f"{what}-{name}", f"{title}: {name}", "eval", inputs, [file], command, needs, **estimate)
+    def measurement(self, name, what, title, command, inputs, work, group="eval", needs=()):
+        """Returns a step that measures the model `name`: `before` or the name of a training."""
+        options, given = self.options, name == "before"
+        model = options.model if given else options.output / "runs" / name / "model"
+        file = options.output / "measured" / name / f"{what}.json"
+        generates = command[0] == "generate"
+        inputs = inputs | {"dtype": options.dtype} | ({"device": options.device} if generates else {"bos": self.bos})
+        common = ["--device", options.device, "--dtype", options.dtype, *(["--bos"] if inputs.get("bos") else [])]
+        return Step(
+            f"{what}-{name}",
+            f"{title}: {name}",
+            group,
+            inputs,
+            [file],
+            [command[0], model, *command[1:], *common, "--output" if command[0] == "eval" else "--json", file],
+            [*needs, *([] if given else [f"train-{name}"])],
+            kind=what,
+            work=work,
+            fixed_seconds=self.load,
+        )
 
-        def limited(option, number, applies):
-            """Returns ({option: number}, ["--option", "number"]): an entry for the step's inputs and the command-line
-            arguments that limit a measurement. Both are empty if the limit does not apply."""
-            return ({option: number}, [f"--{option}", str(number)]) if applies else ({}, [])
-
-        length = options.seq_len
-        inputs, limit = limited("limit", max(1, self.measured // length), self.limited)
-        heldout = ["eval", "--tasks", "heldout", *corpus, "--max-length", str(length), *limit, *bos]
-        yield step("heldout", "held-out loss", {"length": length} | inputs, heldout, self.measured)
-        samples = options.samples
-        sinks = ["sinks", *corpus, "--length", str(length), "--samples", str(samples), "--maps", "none", *bos]
-        work = samples * length + SINK_TOKENS
-        yield step("sinks", "attention weights", {"length": length, "samples": samples}, sinks, work)
-        documents = 0
-        if self.limited and self.prepared:
-            documents = documents_with(options.corpus_folder, "validation", self.measured)
-        inputs, limit = limited("limit", documents, self.limited)
-        positions = ["eval", "--tasks", "heldout", *corpus, "--lengths", str(self.positions), *limit, *bos]
-        yield step("positions", "loss by position", {"length": self.positions} | inputs, positions, self.measured)
+    def measurements(self, name):
+        """Returns the steps that measure the held-out loss, the attention weights, the loss by position and the
+        benchmarks of a model."""
+        options, length, positions = self.options, self.options.seq_len, self.positions
+        corpus = ["--corpus", options.corpus_folder]
+        heldout = ["eval", "--tasks", "heldout", *corpus]
+        sequences, documents = {}, {}  # limits of the two measurements of the loss
+        if self.limited:
+            sequences = {"limit": max(1, self.measured // length)}
+            documents = {"limit": documents_with(options.corpus_folder, "validation", self.measured)}
+        sizes = {"length": length, "samples": options.samples}
+        loss = [*heldout, "--max-length", length, *option_words(sequences)]
+        sinks = ["sinks", *corpus, *option_words(sizes), "--maps", "none"]
+        by_position = [*heldout, "--lengths", positions, *option_words(documents)]
+        rows = [
+            ("heldout", "held-out loss", loss, {"length": length} | sequences, self.measured),
+            ("sinks", "attention weights", sinks, sizes, options.samples * length + SINK_TOKENS),
+            ("positions", "loss by position", by_position, {"length": positions} | documents, self.measured),
+        ]
         if options.tasks:
-            inputs, limit = limited("limit", options.limit, options.limit > 0)
-            tasks = ["eval", "--tasks", ",".join(options.tasks), "--data", str(options.data), *limit, *bos]
+            limit = {"limit": options.limit} if options.limit else {}
+            tasks = ["eval", "--tasks", ",".join(options.tasks), "--data", options.data, *option_words(limit)]
             work = len(options.tasks) * (options.limit or BENCHMARK_DOCUMENTS) * DOCUMENT_TOKENS
-            yield step("tasks", "benchmarks", {"tasks": options.tasks} | inputs, tasks, work)
+            rows.append(("tasks", "benchmarks", tasks, {"tasks": options.tasks} | limit, work))
+        return [self.measurement(name, *row) for row in rows]
 
     def speeds(self):
-        """Returns the steps that measure decoding after a prompt of held-out text, for the given model and for the Lazy
+        """Yields the steps that measure decoding after a prompt of held-out text, for the given model and for the Lazy
         model of the first seed: the time per token, and the bytes of K and V that a decode step needs."""
-        options, steps = self.options, []
-        lazy = f"lazy-seed{options.all_seeds[0]}"
-        models = [("before", options.model, []), (lazy, options.output / "runs" / lazy / "model", [f"train-{lazy}"])]
+        options, corpus = self.options, self.options.corpus_folder
         for length in options.lengths:
-            prompt = options.output / "steps" / f"prompt-{length}.txt"
-            tokenizer = ["tokenize", "--decode", "--tokenizer", str(options.model)]
-            steps.append(
-                Step(
-                    f"prompt-{length}",
-                    f"write a prompt of {length} tokens",
-                    "speed",
-                    {"length": length},
-                    [prompt],
-                    tokenizer,
-                    stdin=lambda length=length: " ".join(
-                        map(str, shard_ids(options.corpus_folder, "validation", length))
-                    ).encode(),
-                    stdout=prompt,
-                )
-            )
-            for name, model, needs in models:
-                file = options.output / "measured" / name / f"speed-{length}.json"
-                generate = ["generate", str(model), "--prompt-file", str(prompt), "--ignore-eos", *self.place]
-                steps.append(
-                    Step(
-                        f"speed-{length}-{name}",
-                        f"time of decoding after {length} tokens: {name}",
-                        "speed",
-                        {"length": length, "dtype": options.dtype, "device": options.device},
-                        [file],
-                        [*generate, "--max-tokens", str(DECODED_TOKENS), "--json", str(file)],
-                        [f"prompt-{length}", *needs],
-                        kind=f"speed-{length}",
-                        work=length + DECODING_PASSES * DECODED_TOKENS,
-                        fixed_seconds=self.load,
-                    )
-                )
-                file = options.output / "measured" / name / f"decode-{length}.json"
-                sinks = ["sinks", str(model), "--corpus", str(options.corpus_folder), "--length", str(length)]
-                sinks += ["--samples", str(DECODE_SAMPLES), "--maps", "none", "--measures", "decode", *self.place]
-                steps.append(
-                    Step(
-                        f"decode-{length}-{name}",
-                        f"bytes of K and V that decoding after {length} tokens needs: {name}",
-                        "speed",
-                        {"length": length, "samples": DECODE_SAMPLES, "dtype": options.dtype, "bos": self.bos},
-                        [file],
-                        [*sinks, *(["--bos"] if self.bos else []), "--json", str(file)],
-                        needs,
-                        kind=f"decode-{length}",
-                        work=DECODE_SAMPLES * length,
-                        fixed_seconds=self.load,
-                    )
-                )
-        return steps
+            prompt, inputs, after = self.records / f"prompt-{length}.txt", {"length": length}, f"after {length} tokens"
+            decode = ["tokenize", "--decode", "--tokenizer", options.model]
+            fields = {"stdin": functools.partial(prompt_ids, corpus, length), "stdout": prompt}
+            title = f"write a prompt of {length} tokens"
+            yield Step(f"prompt-{length}", title, "speed", inputs, [prompt], decode, **fields)
+            generate = ["generate", "--prompt-file", prompt, "--ignore-eos", "--max-tokens", DECODED_TOKENS]
+            work = length + DECODING_PASSES * DECODED_TOKENS
+            speed = (f"speed-{length}", f"time of decoding {after}", generate, inputs, work)
+            sizes = inputs | {"samples": DECODE_SAMPLES}
+            sinks = ["sinks", "--corpus", corpus, *option_words(sizes), "--maps", "none", "--measures", "decode"]
+            title = f"bytes of K and V that decoding {after} needs"
+            memory = (f"decode-{length}", title, sinks, sizes, DECODE_SAMPLES * length)
+            for name in ("before", f"lazy-seed{options.all_seeds[0]}"):
+                yield self.measurement(name, *speed, "speed", [f"prompt-{length}"])
+                yield self.measurement(name, *memory, "speed")

@@ -1,98 +1,76 @@
 """Writes the report of `lazy uptrain` (report.html and report.md). The only input is results.json."""
 
-import importlib.util
+import functools
 import json
-from dataclasses import dataclass
 
 from .errors import UserError
-from .statistics import Interval, paired_difference, student_interval
+from .statistics import paired_difference, student_interval
 from .steps import write_atomic
 from .uptrain_results import FORMAT, KINDS
 
 PACKAGES = ("jinja2", "matplotlib", "scipy")
+COLUMNS = ("", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax")
 
 
-def missing_packages():
-    return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+def by_length(model):
+    """Returns an entry of `models` in which the list `speed` is replaced by a dictionary {length: measurements}."""
+    return model | {"speed": {speed["length"]: speed for speed in model.get("speed", [])}}
 
 
-@dataclass
-class Measure:
-    """One row of the report's table: a function that returns the value of a model, and the number format."""
-
-    title: str
-    value: object  # function from an entry of "models" in results.json to a number, or None if not measured
-    digits: int = 3
-    unit: str = ""
-    scale: float = 1.0
-
-
-def measures(results):
-    found = [
-        Measure("held-out loss, nats per token", lambda model: model.get("heldout", {}).get("loss")),
-        Measure("held-out loss, bits per byte", lambda model: model.get("heldout", {}).get("bits_per_byte")),
+def quantities(models):
+    """Returns the rows of the table as (title, path of the value in an entry of `models`, digits, unit, factor)."""
+    tasks = functools.reduce(dict.__or__, [model.get("tasks", {}) for model in models], {})
+    rows = [
+        ("held-out loss, nats per token", ("heldout", "loss"), 3, "", 1),
+        ("held-out loss, bits per byte", ("heldout", "bits_per_byte"), 3, "", 1),
     ]
-
-    def task(name, key):
-        return lambda model: model.get("tasks", {}).get(name, {}).get(key)
-
-    tasks = {}
-    for model in results["models"]:
-        tasks |= model.get("tasks", {})
-    for name, values in tasks.items():
-        found.append(Measure(f"{name}, {values['headline'].replace('_', ' ')}", task(name, values["headline"])))
+    for task, values in tasks.items():
+        headline = values["headline"]
+        rows.append((f"{task}, {headline.replace('_', ' ')}", ("tasks", task, headline), 3, "", 1))
         if "nats_per_word" in values:
-            found.append(Measure(f"{name}, nats per word", task(name, "nats_per_word")))
-    for title, key in (
-        ("weight on the first key", "sink_ratio"),
-        ("released mass", "released_mass"),
-        ("alive pairs", "alive_fraction"),
-    ):
-        found.append(
-            Measure(title, lambda model, key=key: model.get("attention", {}).get("overall", {}).get(key), 2, " %", 100)
-        )
-    lengths = sorted({speed["length"] for model in results["models"] for speed in model.get("speed", [])})
-    for length in lengths:
-        for title, key, digits, unit, scale in (
-            (f"time per token after {length} tokens", "seconds_per_token", 3, " ms", 1000),
-            (f"alive pairs of a decode step after {length} tokens", "alive", 1, " %", 100),
-            (f"rows of V alive for some head of a group, after {length} tokens", "alive_in_group", 1, " %", 100),
-            (f"bytes of K and V needed per token after {length} tokens", "bytes", 1, " MB", 1e-6),
-        ):
-            value = lambda model, length=length, key=key: next(
-                (s.get(key) for s in model.get("speed", []) if s["length"] == length), None
-            )
-            found.append(Measure(title, value, digits, unit, scale))
-    return found
+            rows.append((f"{task}, nats per word", ("tasks", task, "nats_per_word"), 3, "", 1))
+    rows += [
+        ("weight on the first key", ("attention", "overall", "sink_ratio"), 2, " %", 100),
+        ("released mass", ("attention", "overall", "released_mass"), 2, " %", 100),
+        ("alive pairs", ("attention", "overall", "alive_fraction"), 2, " %", 100),
+    ]
+    for length in sorted({length for model in models for length in model["speed"]}):
+        after = f"after {length} tokens"
+        rows += [
+            (f"time per token {after}", ("speed", length, "seconds_per_token"), 3, " ms", 1000),
+            (f"alive pairs of a decode step {after}", ("speed", length, "alive"), 1, " %", 100),
+            (f"rows of V alive for some head of a group, {after}", ("speed", length, "alive_in_group"), 1, " %", 100),
+            (f"bytes of K and V needed per token {after}", ("speed", length, "bytes"), 1, " MB", 1e-6),
+        ]
+    return rows
 
 
-def printed(interval: Interval | None, measure, signed=False):
+def printed(interval, digits, unit, sign=""):
+    """Formats a mean. With the sign "+", for a difference, also its confidence interval."""
     if interval is None:
         return ""
-    sign = "+" if signed else ""
-    number = lambda value: f"{measure.scale * value:{sign}.{measure.digits}f}"
-    bounds = f" [{number(interval.low)}, {number(interval.high)}]" if signed and interval.low is not None else ""
-    unit = measure.unit.replace("%", "points") if signed else measure.unit
-    return number(interval.mean) + unit + bounds
-
-
-def values_of(results, kind, measure):
-    """Returns {seed: value} for the models of one kind, without models for which the value was not measured."""
-    values = {m["seed"]: measure.value(m) for m in results["models"] if m["model"] == kind}
-    return {seed: value for seed, value in values.items() if value is not None}
+    bounds = ""
+    if sign:
+        unit = unit.replace("%", "points")
+        if interval.low is not None:
+            bounds = f" [{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
+    return f"{interval.mean:{sign}.{digits}f}{unit}{bounds}"
 
 
 def table(results):
     """Returns the rows of the table as lists of strings: the title, one cell per kind of KINDS, and the difference Lazy
     - softmax. Rows without any value are omitted."""
-    rows = []
-    for measure in measures(results):
-        values = {kind: values_of(results, kind, measure) for kind in KINDS}
-        if not any(values.values()):
-            continue
-        cells = [printed(student_interval(found.values()) if found else None, measure) for found in values.values()]
-        difference = paired_difference(values["softmax"], values["lazy"])
-        rows.append([measure.title, *cells, printed(difference, measure, signed=True)])
+    models, rows = [by_length(model) for model in results["models"]], []
+    for title, path, digits, unit, factor in quantities(models):
+        values = {kind: {} for kind in KINDS}
+        for model in models:
+            value = functools.reduce(lambda part, key: (part or {}).get(key), path, model)
+            if value is not None:
+                values[model["model"]][model["seed"]] = factor * value
+        if any(values.values()):
+            means = [student_interval(found.values()) if found else None for found in values.values()]
+            difference = printed(paired_difference(values["softmax"], values["lazy"]), digits, unit, "+")
+            rows.append([title, *(printed(mean, digits, unit) for mean in means), difference])
     return rows
 
 
@@ -168,29 +146,23 @@ def write_report(folder):
     from .charts import color_css
     from .figures import FIGURES
 
-    figures = [(title, picture) for title, draw in FIGURES if (picture := draw(results))]
-    context = {
-        "name": results["name"],
+    context = results | {
         "summary": f"{summary(results)} {incomplete(results)}".rstrip(),
         "table": table(results),
-        "columns": ["", "before", "Lazy, not trained", "softmax, continued", "Lazy", "Lazy - softmax"],
+        "columns": COLUMNS,
         "settings": settings(results),
-        "figures": figures,
+        "figures": [(title, picture) for title, draw in FIGURES if (picture := draw(results))],
         "colors": color_css(),
-        "command": results["command"],
-        "date": results["date"],
     }
-    loader = jinja2.PackageLoader("lazy_lab", "templates")
-    pages = []
-    for name in ("report.html", "report.md"):
-        environment = jinja2.Environment(
-            loader=loader,
-            autoescape=name.endswith(".html"),
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-        )
-        pages.append(folder / name)
-        write_atomic(pages[-1], environment.get_template(f"uptrain_{name}").render(context))
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("lazy_lab", "templates"),
+        autoescape=jinja2.select_autoescape(),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    pages = [folder / "report.html", folder / "report.md"]
+    for page in pages:
+        write_atomic(page, environment.get_template(f"uptrain_{page.name}").render(context))
     return pages

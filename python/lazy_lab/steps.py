@@ -62,12 +62,12 @@ class Step:
     group: str
     inputs: dict
     outputs: list[Path]
-    command: list[str] = field(default_factory=list)  # arguments of `lazy`
+    command: list = field(default_factory=list)  # arguments of `lazy`: strings, paths and numbers
     needs: list[str] = field(default_factory=list)
-    launcher: list[str] = field(default_factory=list)  # command prefix that starts `lazy`, such as torchrun
+    launcher: list = field(default_factory=list)  # command prefix that starts `lazy`, such as torchrun
+    files: dict[Path, str] = field(default_factory=dict)  # files to write before the command starts
     stdin: Callable[[], bytes] | None = None
-    # File for the standard output of the command; incomplete UTF-8 characters at its ends are removed. Default: the
-    # log.
+    # File for the standard output of the command. Incomplete UTF-8 characters are removed. Default: the log.
     stdout: Path | None = None
     continues: bool = False  # the command can resume from partial output, which is kept
     # The following fields are for estimates of the time (estimates.py).
@@ -82,16 +82,13 @@ class Runner:
     def __init__(self, folder, program, threads=0, command="uptrain"):
         self.name = command  # name of the `lazy` command, for messages
         self.folder = folder / "steps"
-        self.program = [program, *(["--threads", str(threads)] if threads else [])]
-        self.stopped = 0
+        self.program = [program, *(["--threads", threads] if threads else [])]
+        self.stopped = 0  # number of the signal that stopped the command
         self.child = None
         self.after = lambda step: None  # function that run() calls after each step that it has computed
         # Names of the steps in all calls of run() together, so that messages can show "step n of m". If empty, only the
         # steps of the current call are counted.
         self.planned = []
-
-    def record_path(self, step):
-        return self.folder / f"{step.name}.json"
 
     def key(self, step, steps):
         """Returns a digest of the inputs of the step and, recursively, of the steps that it needs."""
@@ -101,7 +98,7 @@ class Runner:
     def record(self, step, steps):
         """Returns the record of a step, or None if the step is not finished or its inputs have changed."""
         try:
-            record = json.loads(self.record_path(step).read_text(encoding="utf-8"))
+            record = json.loads((self.folder / f"{step.name}.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, json.JSONDecodeError):
             return None
         current = record.get("key") == self.key(step, steps)
@@ -113,6 +110,10 @@ class Runner:
         self.stopped = number
         if number != signal.SIGINT and self.child:
             self.child.send_signal(number)
+
+    def check_stopped(self):
+        if self.stopped:
+            raise Stopped(self.stopped)
 
     @contextlib.contextmanager
     def lock(self, step):
@@ -141,24 +142,21 @@ class Runner:
         waiting, blocked = False, []
         while pending:
             progressed = False
-            for name in list(pending):
-                step = steps[name]
-                if any(need in blocked or need not in selected for need in step.needs) and not all(
-                    self.record(steps[need], steps) for need in step.needs
-                ):
-                    pending.remove(name)
-                    blocked.append(name)
+            for step in [steps[name] for name in pending]:
+                missing = [need for need in step.needs if not self.record(steps[need], steps)]
+                if any(need in blocked or need not in selected for need in missing):
+                    pending.remove(step.name)
+                    blocked.append(step.name)
+                if missing:
                     continue
-                if not all(self.record(steps[need], steps) for need in step.needs):
-                    continue
-                with self.lock(step) as mine:
-                    if not mine:
+                with self.lock(step) as locked:
+                    if not locked:
                         continue
                     if not self.record(step, steps):
-                        say(f"step {numbers[name]} of {len(numbers)}: {step.title}", self.name)
+                        say(f"step {numbers[step.name]} of {len(numbers)}: {step.title}", self.name)
                         self.compute(step, steps)
                         self.after(step)
-                    pending.remove(name)
+                    pending.remove(step.name)
                     progressed, waiting = True, False
             if pending and not progressed:
                 if not waiting:
@@ -168,28 +166,23 @@ class Runner:
                 self.check_stopped()
         return blocked
 
-    def check_stopped(self):
-        if self.stopped:
-            raise Stopped(self.stopped)
-
     def compute(self, step, steps):
         for output in step.outputs if not step.continues else ():
             shutil.rmtree(output) if output.is_dir() else output.unlink(missing_ok=True)
-        for output in step.outputs:
-            output.parent.mkdir(parents=True, exist_ok=True)
-        command = [*step.launcher, *self.program, *step.command]
+        for file in (*step.outputs, *step.files):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        for file, text in step.files.items():
+            write_atomic(file, text)
+        command = [str(word) for word in (*step.launcher, *self.program, *step.command)]
         start = time.monotonic()
-        log = self.folder / f"{step.name}.log"
-        with open(step.stdout or log, "wb") as out:
+        with open(step.stdout or self.folder / f"{step.name}.log", "wb") as out:
             try:
                 self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out)
             except OSError as error:
                 raise RunError(f"{step.title}: cannot start {command[0]}: {error.strerror}") from error
-            try:
-                self.child.communicate(step.stdin() if step.stdin else None)
-            except BrokenPipeError:
-                pass  # the child exited before it read all input; its exit code is checked below
-            code = self.child.wait()
+            # communicate() ignores that the child exits before it has read all input. Its exit code is checked below.
+            self.child.communicate(step.stdin() if step.stdin else None)
+            code = self.child.returncode
             self.child = None
         self.check_stopped()
         if code != 0:
@@ -199,4 +192,4 @@ class Runner:
             step.stdout.write_bytes(step.stdout.read_bytes().decode(errors="ignore").replace("\0", "").encode())
         seconds = time.monotonic() - start
         record = {"key": self.key(step, steps), "inputs": step.inputs, "command": command, "seconds": round(seconds, 3)}
-        write_atomic(self.record_path(step), json.dumps(record, indent=2) + "\n")
+        write_atomic(self.folder / f"{step.name}.json", json.dumps(record, indent=2) + "\n")

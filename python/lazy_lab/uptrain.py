@@ -1,23 +1,18 @@
 """`lazy uptrain`: converts a pretrained model to Lazy Attention, continues its training, and reports the results."""
 
+import importlib.util
 import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from . import plan, report
+from . import report
 from .errors import RunError, UserError, exit_code_of
 from .estimates import Forecast, shown
-from .options import (
-    GROUPS,
-    check_corpus,
-    check_folder,
-    forget_training_settings,
-    parse,
-    set_measurement_sizes,
-)
-from .steps import Runner, read_object, say, write_atomic
+from .options import GROUPS, check_corpus, check_folder, parse, set_measurement_sizes
+from .plan import Plan
+from .steps import Runner, say, write_atomic
 from .uptrain_results import collect
 
 
@@ -72,7 +67,7 @@ def print_plan(options, runner, steps, gpu, limit):
 
 def lacking(folder):
     """Returns a message that names the missing Python packages of the report, or None if all are installed."""
-    missing = report.missing_packages()
+    missing = [name for name in report.PACKAGES if importlib.util.find_spec(name) is None]
     mend = f"`{sys.executable} -m pip install {' '.join(missing)}`, then `lazy uptrain --report-only {folder}`"
     return f"the report needs Python packages that {sys.executable} lacks: {mend}" if missing else None
 
@@ -83,6 +78,41 @@ def write_pages(folder):
     results = report.read_results(folder)
     if missing := report.incomplete(results):
         say(f"{missing} To finish it: {results['command']}")
+
+
+def run_steps(options, runner, planned, make_steps):
+    """Runs the steps with the names `planned`. Writes results.json after each step, and prints its path at the end.
+    make_steps: function that returns all steps; it is called again when the corpus exists."""
+    runner.planned = planned
+    say(f"{len(planned)} steps; `--dry-run` lists them with estimates of their times")
+    runner.run(make_steps(), {"corpus"})
+    passes, corpus = check_corpus(options)
+    check_folder(options, corpus_checked=True)
+    if passes > 1:
+        say(f"--tokens {options.tokens}: {passes:.2f} passes over the text")
+    runner.run(make_steps(), {"corpus", "convert", "bos"})
+    steps, results = make_steps(), options.output / "results.json"
+    selected = [step for step in steps if step.name in planned]
+
+    def write_results():
+        finished = records(runner, steps)
+        unfinished = [step.title for step in steps if step.name not in finished]
+        write_atomic(results, json.dumps(collect(options, passes, corpus, unfinished), indent=1, default=str) + "\n")
+
+    def after(step):
+        write_results()
+        forecast = Forecast(selected, records(runner, steps))
+        if forecast.left and forecast.rate:
+            took = shown(forecast.seconds[step.name])
+            say(f"this step took {took}; {len(forecast.left)} remain, about {shown(forecast.seconds_left())}")
+
+    runner.after = after
+    blocked = runner.run(steps, set(planned))
+    write_results()
+    for step in steps:
+        if step.name in blocked:
+            say(f"skipped, because a required step is not finished: {step.title}")
+    print(results)
 
 
 def run(arguments):
@@ -99,55 +129,17 @@ def run(arguments):
         raise UserError(f"{options.model}: expected a model with softmax attention, found normalizer '{normalizer}'")
     gpu = resolve_dtype(options)
     set_measurement_sizes(options, gpu)
-    passes, splits = check_corpus(options) if options.corpus else (None, None)
+    if options.corpus:
+        check_corpus(options)
     runner = Runner(options.output, options.program, options.threads)
-    first = plan.first_steps(options)
     limit = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len
+    make_steps = lambda: Plan(options, gpu, limit).steps()
     groups = ("prepare", *(options.only or GROUPS))
-    known = None
-    if (options.corpus_folder / "corpus.json").is_file():
-        known = read_object(options.corpus_folder / "corpus.json", "splits")["splits"]
-    everything = first + plan.Plan(options, gpu, limit, known, writes=False).steps()
-    selected = [step for step in everything if step.group in groups]
+    selected = [step for step in make_steps() if step.group in groups]
     if options.dry_run:
         return print_plan(options, runner, selected, gpu, limit)
-    check_folder(options)
-    plan.prepare_folder(options)
-    runner.planned = [step.name for step in selected]
-    say(f"{len(selected)} steps; `--dry-run` lists them with estimates of their times")
-    runner.run(first, {"corpus"})
-    if passes is None:
-        try:
-            passes, splits = check_corpus(options)
-        except UserError:
-            forget_training_settings(options)
-            raise
-    if passes > 1:
-        say(f"--tokens {options.tokens}: {passes:.2f} passes over the text")
-    runner.run(first, {step.name for step in first})
-    everything = first + plan.Plan(options, gpu, limit, splits).steps()
-    selected = [step for step in everything if step.name in runner.planned]
-    results = options.output / "results.json"
-
-    def write_results():
-        finished = records(runner, everything)
-        unfinished = [step.title for step in everything if step.name not in finished]
-        write_atomic(results, json.dumps(collect(options, passes, splits, unfinished), indent=1, default=str) + "\n")
-
-    def after(step):
-        write_results()
-        forecast = Forecast(selected, records(runner, everything))
-        if forecast.left and forecast.rate:
-            took = shown(forecast.seconds[step.name])
-            say(f"this step took {took}; {len(forecast.left)} remain, about {shown(forecast.seconds_left())}")
-
-    runner.after = after
-    blocked = runner.run(everything, set(runner.planned))
-    write_results()
-    titles = {step.name: step.title for step in everything}
-    for name in blocked:
-        say(f"skipped, because a required step is not finished: {titles[name]}")
-    print(results)
+    check_folder(options, corpus_checked=False)
+    run_steps(options, runner, [step.name for step in selected], make_steps)
     if "report" in groups:
         line = lacking(options.output)  # not an error: the measurements are complete without the report
         say(line) if line else write_pages(options.output)

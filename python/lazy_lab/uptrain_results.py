@@ -4,6 +4,7 @@ that this module only needs the standard library."""
 import datetime
 import json
 import math
+import statistics
 
 FORMAT = "lazy-uptrain/1"
 # Kinds of models: the given model, the Lazy model with the final offset but without training, the trained softmax
@@ -12,6 +13,10 @@ KINDS = ("before", "untrained", "softmax", "lazy")
 # The metric of a task that is used for comparisons. Other tasks use acc if they have it, otherwise their first metric.
 # docs/guides/evaluation.md defines the metrics.
 HEADLINES = {"hellaswag": "acc_norm", "arc_challenge": "acc_norm", "wikitext": "word_perplexity"}
+ATTENTION = ("sink_ratio", "density", "released_mass", "alive_fraction")
+SPEED = ("prompt_tokens", "tokens", "first_token_seconds", "seconds_per_token")
+ARGUMENTS = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "gpus")
+ARGUMENTS += ("heldout_tokens", "limit", "samples")
 
 
 def read_json(path):
@@ -38,20 +43,32 @@ def task_measures(results):
 def training_log(run):
     """Returns the training losses and validation losses by step, and the median tokens per second, from log.jsonl of a
     run folder."""
-    losses, validation, speeds = [], [], []
     log = run / "log.jsonl"
-    for line in log.read_text(encoding="utf-8").splitlines() if log.is_file() else ():
-        entry = json.loads(line)
-        for name, points in (("loss_metrics/global_avg_loss", losses), ("validation_metrics/loss", validation)):
-            if entry.get(name) is not None:
-                points.append([entry["step"], entry[name]])
-        if entry.get("throughput(tps)"):
-            speeds.append(entry["throughput(tps)"])
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    entries = [json.loads(line) for line in lines]
+
+    def points(name):
+        return [[entry["step"], entry[name]] for entry in entries if entry.get(name) is not None]
+
+    speeds = [entry["throughput(tps)"] for entry in entries if entry.get("throughput(tps)")]
     return {
-        "loss": losses,
-        "validation": validation,
-        "tokens_per_second": sorted(speeds)[len(speeds) // 2] if speeds else None,
+        "loss": points("loss_metrics/global_avg_loss"),
+        "validation": points("validation_metrics/loss"),
+        "tokens_per_second": statistics.median_high(speeds) if speeds else None,
     }
+
+
+def speed_measures(folder):
+    """Returns the measurements of decoding by context length."""
+    found = []
+    for file in folder.glob("speed-*.json"):
+        length, generated = int(file.stem.removeprefix("speed-")), read_json(file)[0]
+        found.append({"length": length} | {name: generated.get(name) for name in SPEED})
+        if sinks := read_json(folder / f"decode-{length}.json"):
+            decode = sinks["further"]["decode"]
+            found[-1] |= {name: statistics.fmean(decode[name]) for name in ("alive", "alive_in_group")}
+            found[-1]["bytes"] = decode["alive_bytes"]
+    return sorted(found, key=lambda speed: speed["length"])
 
 
 def one_model(folder, run):
@@ -63,47 +80,29 @@ def one_model(folder, run):
         out["heldout"]["tokens"] = heldout["configs"]["heldout"]["tokens"]
         out["parameters"], out["device"] = heldout["config"]["model_num_parameters"], heldout["config"]["device"]
     if sinks := read_json(folder / "sinks.json"):
-        names = ("sink_ratio", "density", "released_mass", "alive_fraction")
-        for part in ("overall", "per_layer", "per_head"):
-            out.setdefault("attention", {})[part] = {name: sinks[part][name] for name in names}
+        parts = ("overall", "per_layer", "per_head")
+        out["attention"] = {part: {name: sinks[part][name] for name in ATTENTION} for part in parts}
     if positions := read_json(folder / "positions.json"):
         lengths = positions["results"]["heldout"]["models"][0]["lengths"]
         out["positions"] = lengths[0]["positions"] if lengths else []
     if tasks := read_json(folder / "tasks.json"):
         out["tasks"] = task_measures(tasks)
-    for file in sorted(folder.glob("speed-*.json")):
-        text = read_json(file)[0]
-        speed = {
-            name: text.get(name) for name in ("prompt_tokens", "tokens", "first_token_seconds", "seconds_per_token")
-        }
-        out.setdefault("speed", []).append({"length": int(file.stem.removeprefix("speed-"))} | speed)
-    for speed in out.get("speed", []):
-        if sinks := read_json(folder / f"decode-{speed['length']}.json"):
-            decode = sinks["further"]["decode"]
-            for name in ("alive", "alive_in_group"):
-                speed[name] = sum(decode[name]) / len(decode[name])
-            speed["bytes"] = decode["alive_bytes"]
-    if run:
-        out["training"] = training_log(run)
-    out.get("speed", []).sort(key=lambda speed: speed["length"])
-    return out
+    if speed := speed_measures(folder):
+        out["speed"] = speed
+    return out | ({"training": training_log(run)} if run else {})
 
 
-def collect(options, passes, splits, unfinished):
-    """Returns the contents of results.json, computed from the measurement files that exist. `unfinished` are the titles
-    of the steps that are not finished."""
+def collect(options, passes, corpus, unfinished):
+    """Returns the contents of results.json, computed from the measurement files that exist. `corpus` are the numbers of
+    tokens of its splits, and `unfinished` are the titles of the steps that are not finished."""
     models = []
     measured = options.output / "measured"
-    for folder in sorted(measured.iterdir()) if measured.is_dir() else ():
+    for folder in measured.iterdir() if measured.is_dir() else ():
         kind, _, seed = folder.name.partition("-seed")
-        if kind not in KINDS:
-            continue
         run = options.output / "runs" / folder.name if seed else None
-        if model := one_model(folder, run):
+        if kind in KINDS and (model := one_model(folder, run)):
             models.append({"model": kind, "seed": int(seed) if seed else None} | model)
     models.sort(key=lambda model: (KINDS.index(model["model"]), model["seed"] or 0))
-    names = ("tokens", "window", "to", "anneal", "seq_len", "batch_tokens", "lr", "weight_decay", "dtype", "gpus")
-    sizes = ("heldout_tokens", "limit", "samples")
     return {
         "format": FORMAT,
         "date": datetime.date.today().isoformat(),
@@ -111,8 +110,8 @@ def collect(options, passes, splits, unfinished):
         "name": options.model.parent.name if options.model.name == "model" else options.model.name,
         "steps": options.steps,
         "warmup_steps": options.warmup_steps,
-        "arguments": {name: getattr(options, name) for name in (*names, *sizes)},
-        "corpus": {split: splits[split]["tokens"] for split in ("train", "validation")} | {"passes": passes},
+        "arguments": {name: getattr(options, name) for name in ARGUMENTS},
+        "corpus": corpus | {"passes": passes},
         "models": models,
         "unfinished": unfinished,
     }

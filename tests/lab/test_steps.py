@@ -3,7 +3,6 @@ file."""
 
 import fcntl
 import json
-import os
 import signal
 import sys
 import threading
@@ -28,99 +27,80 @@ open(output, "w").write(what)
 
 
 @pytest.fixture
-def work(tmp_path):
-    class Work:
-        calls = tmp_path / "calls"
-        program = tmp_path / "program"
+def step(tmp_path):
+    """Returns a function that creates a step. The program does `what`: done, fail or stop."""
 
-        def step(self, name, what="done", needs=(), **fields):
-            output = tmp_path / name
-            fields = {"inputs": {"what": what}, **fields}
-            return Step(
-                name,
-                f"compute {name}",
-                "all",
-                outputs=[output],
-                command=[name, str(output), what],
-                needs=list(needs),
-                **fields,
-            )
+    def create(name, what="done", needs=(), **fields):
+        output = tmp_path / name
+        fields = {"inputs": {"what": what}, "needs": list(needs)} | fields
+        return Step(name, f"compute {name}", "all", outputs=[output], command=[name, output, what], **fields)
 
-        def run(self, *steps, selected=None):
-            return Runner(tmp_path, str(self.program)).run(steps, selected or {step.name for step in steps})
-
-        def called(self):
-            calls = self.calls.read_text().split() if self.calls.exists() else []
-            self.calls.write_text("")
-            return calls
-
-    work = Work()
-    work.program.write_text(PROGRAM.format(python=sys.executable, calls=str(work.calls)))
-    work.program.chmod(0o755)
-    return work
+    return create
 
 
-def test_a_finished_step_is_not_computed_again(work):
-    work.run(work.step("a"), work.step("b", needs=["a"]))
-    assert work.called() == ["a", "b"]
-    work.run(work.step("a"), work.step("b", needs=["a"]))
-    assert work.called() == []
+@pytest.fixture
+def run(tmp_path):
+    """Returns a function that runs steps. It returns the names of the steps that the program computed."""
+    calls, program = tmp_path / "calls", tmp_path / "program"
+    program.write_text(PROGRAM.format(python=sys.executable, calls=str(calls)))
+    program.chmod(0o755)
+
+    def run_steps(*steps, selected=None, blocked=(), raises=None):
+        calls.write_text("")
+        selected = selected or {step.name for step in steps}
+        if raises:
+            with pytest.raises(raises[0]) as error:
+                Runner(tmp_path, program).run(steps, selected)
+            assert error.value.exit_code == raises[1]
+        else:
+            assert Runner(tmp_path, program).run(steps, selected) == list(blocked)
+        return calls.read_text().split()
+
+    return run_steps
 
 
-def test_changed_inputs_recompute_a_step_and_dependent_steps(work):
-    work.run(work.step("a"), work.step("b", needs=["a"]), work.step("c"))
-    work.called()
-    work.run(work.step("a", what="other"), work.step("b", needs=["a"]), work.step("c"))
-    assert work.called() == ["a", "b"]
+def test_a_finished_step_is_computed_again_only_if_its_output_is_missing(step, run, tmp_path):
+    steps = step("a"), step("b", needs=["a"])
+    assert run(*steps) == ["a", "b"]
+    assert run(*steps) == []
+    (tmp_path / "b").unlink()
+    assert run(*steps) == ["b"]
 
 
-def test_missing_output_is_computed_again(work, tmp_path):
-    work.run(work.step("a"))
-    (tmp_path / "a").unlink()
-    work.run(work.step("a"))
-    assert work.called() == ["a", "a"]
+def test_changed_inputs_recompute_a_step_and_dependent_steps(step, run):
+    run(step("a"), step("b", needs=["a"]), step("c"))
+    assert run(step("a", what="other"), step("b", needs=["a"]), step("c")) == ["a", "b"]
 
 
-def test_failed_step_stops_the_run_and_is_repeated(work):
-    with pytest.raises(RunError) as error:
-        work.run(work.step("a", what="fail"), work.step("b"))
-    assert error.value.exit_code == 3 and "compute a" in str(error.value)
-    work.run(work.step("a", inputs={"what": "fail"}, what="done"), work.step("b"))
-    assert work.called() == ["a", "a", "b"]
+@pytest.mark.parametrize(
+    ("what", "error"), [("fail", (RunError, 3)), ("stop", (Stopped, 128 + signal.SIGTERM))], ids=["fail", "stop"]
+)
+def test_failed_or_stopped_step_stops_the_run_and_is_repeated(step, run, what, error):
+    assert run(step("a", what=what), step("b"), raises=error) == ["a"]
+    assert run(step("a", inputs={"what": what}), step("b")) == ["a", "b"]
 
 
-def test_signal_is_forwarded_to_the_command_and_stops_the_run(work):
-    with pytest.raises(Stopped) as stopped:
-        work.run(work.step("a", what="stop"), work.step("b"))
-    assert stopped.value.exit_code == 128 + signal.SIGTERM
-    assert work.called() == ["a"]
-    work.run(work.step("a"), work.step("b"))
-    assert work.called() == ["a", "b"]
+def test_steps_with_missing_prerequisites_are_skipped(step, run):
+    steps = step("a"), step("b", needs=["a"]), step("c"), step("d", needs=["b"])
+    assert run(*steps, selected={"b", "c", "d"}, blocked=["b", "d"]) == ["c"]
+    run(*steps, selected={"a"})
+    assert run(*steps, selected={"b", "c", "d"}) == ["b", "d"]
 
 
-def test_steps_with_missing_prerequisites_are_skipped(work):
-    steps = work.step("a"), work.step("b", needs=["a"]), work.step("c"), work.step("d", needs=["b"])
-    assert work.run(*steps, selected={"b", "c", "d"}) == ["b", "d"]
-    assert work.called() == ["c"]
-    work.run(*steps, selected={"a"})
-    assert work.run(*steps, selected={"b", "c", "d"}) == []
-
-
-def test_two_processes_share_the_steps(work, tmp_path):
+def test_two_processes_share_the_steps(step, run, tmp_path):
     """If another process has locked the first step, the second step is computed in the meantime."""
     (tmp_path / "steps").mkdir()
     with open(tmp_path / "steps" / "a.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         release = threading.Timer(0.7, lambda: fcntl.flock(lock, fcntl.LOCK_UN))
         release.start()
-        work.run(work.step("a"), work.step("b"))
-    assert work.called() == ["b", "a"]
+        assert run(step("a"), step("b")) == ["b", "a"]
 
 
-def test_step_redirects_standard_input_and_output(work, tmp_path):
-    out = tmp_path / "out"
-    work.run(work.step("a", stdin=lambda: b"some text", stdout=out))
-    assert out.read_text() == "printed some text\n"
+def test_step_writes_files_and_redirects_standard_input_and_output(step, run, tmp_path):
+    out, config = tmp_path / "out", tmp_path / "folder" / "config"
+    run(step("a", stdin=lambda: b"some text", stdout=out, files={config: "configuration"}))
+    assert out.read_text() == "printed some text\n" and config.read_text() == "configuration"
     record = json.loads((tmp_path / "steps" / "a.json").read_text())
-    assert record["command"][0] == str(work.program) and record["seconds"] > 0
-    assert os.listdir(tmp_path / "steps").count("a.json") == 1
+    assert record["command"] == [str(tmp_path / "program"), "a", str(tmp_path / "a"), "done"]
+    assert record["seconds"] > 0
