@@ -42,9 +42,9 @@ class Options(SimpleNamespace):
         return self.corpus or self.output / "corpus"
 
 
-def expect(condition, message):
+def expect(condition, argument, expected, found):
     if not condition:
-        raise UserError(message)
+        raise UserError(f"{argument}: expected {expected}, found {found}")
 
 
 def parse_count(text, name, base=1000):
@@ -52,7 +52,7 @@ def parse_count(text, name, base=1000):
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgb]?)", text.strip().lower())
     number = float(match[1]) * base ** {"": 0, "k": 1, "m": 2}.get(match[2], 3) if match else 0.0
     # is_integer() also rejects infinity.
-    expect(number >= 1 and number.is_integer(), f"{name}: expected a number such as 30M or 500k, found '{text}'")
+    expect(number >= 1 and number.is_integer(), name, "a number such as 30M or 500k", f"'{text}'")
     return int(number)
 
 
@@ -62,52 +62,38 @@ def parse(arguments):
     for name in ("model", "output", "corpus", "data"):
         setattr(a, name, Path(arguments[name]) if arguments[name] else None)
     a.text = [Path(path) for path in a.text]
-    expect(a.model, "expected a model folder, found no argument")
-    expect(a.output, "--output: expected a folder for the results, found none")
-    expect(a.tokens, "--tokens: expected the number of tokens per training run, such as 30M, found none")
-    both = "both" if a.text else "neither"
-    expect(bool(a.text) != bool(a.corpus), f"expected --text FILES or --corpus DIR, found {both}")
-    expect(
-        not a.corpus or (a.corpus / "corpus.json").is_file(),
-        f"--corpus {a.corpus}: expected a folder of `lazy data prepare`, found no corpus.json in it",
-    )
-    tasks = ",".join(a.tasks)
-    expect(a.data or not tasks, f"--tasks {tasks}: expected --data with the benchmarks' files, found none")
-    if a.data and not a.data.is_dir():
-        raise UserError(f"--data {a.data}: expected a folder, found {'a file' if a.data.exists() else 'none'}")
+    expect(a.model, "model", "a model folder", "none")
+    expect(a.output, "--output", "a folder for the results", "none")
+    expect(a.tokens, "--tokens", "the number of tokens per training run, such as 30M", "none")
+    expect(bool(a.text) != bool(a.corpus), "--text, --corpus", "one of the two", "both" if a.text else "neither")
+    prepared = not a.corpus or (a.corpus / "corpus.json").is_file()
+    expect(prepared, f"--corpus {a.corpus}", "a folder of `lazy data prepare`", "no corpus.json in it")
+    expect(a.data or not a.tasks, f"--tasks {','.join(a.tasks)}", "--data with the benchmarks' files", "none")
+    if a.data:
+        expect(a.data.is_dir(), f"--data {a.data}", "a folder", "a file" if a.data.exists() else "none")
     sequences, rest = divmod(a.batch_tokens, a.seq_len)
-    expect(not rest, f"--batch-tokens: expected a multiple of --seq-len ({a.seq_len}), found {a.batch_tokens}")
-    expect(
-        sequences % (a.gpus * max(1, a.batch_size)) == 0,
-        f"--batch-size: expected a divisor of the {sequences} sequences of a step (on each of {a.gpus} ranks), "
-        f"found {a.batch_size or 1}",
-    )
+    expect(not rest, "--batch-tokens", f"a multiple of --seq-len ({a.seq_len})", a.batch_tokens)
+    divides = sequences % (a.gpus * max(1, a.batch_size)) == 0
+    divisor = f"a divisor of the {sequences} sequences of a step (on each of {a.gpus} ranks)"
+    expect(divides, "--batch-size", divisor, a.batch_size or 1)
     for name in ("to", "lr", "weight_decay"):
         number = getattr(a, name)  # infinity and NaN are null in JSON
         finite = number is not None and math.isfinite(number)
-        expect(finite, f"--{name.replace('_', '-')}: expected a finite number, found infinity or NaN")
-    seeds = ",".join(map(str, a.seed))
-    expect(len(set(a.seed)) == len(a.seed), f"--seed: expected different seeds, found {seeds}")
-    expect(
-        a.gpus == 1 or importlib.util.find_spec("torch"),
-        f"--gpus {a.gpus}: expected PyTorch in {sys.executable}, whose torchrun starts the ranks",
-    )
-    launched = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    expect(not launched, "expected no launcher, found WORLD_SIZE > 1; --gpus N starts torchrun for each training")
+        expect(finite, f"--{name.replace('_', '-')}", "a finite number", "infinity or NaN")
+    expect(len(set(a.seed)) == len(a.seed), "--seed", "different seeds", ",".join(map(str, a.seed)))
+    torchrun = a.gpus == 1 or importlib.util.find_spec("torch")
+    expect(torchrun, f"--gpus {a.gpus}", f"PyTorch in {sys.executable}, whose torchrun starts the ranks", "none")
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    expect(int(ranks) <= 1, "WORLD_SIZE", "no launcher (--gpus N starts torchrun for each training)", ranks)
     a.tokens = parse_count(a.tokens, "--tokens")
-    expect(
-        a.tokens >= a.batch_tokens,
-        f"--tokens: expected at least one step of --batch-tokens ({a.batch_tokens}), found {a.tokens} (1k is 1000)",
-    )
+    one_step = f"at least one step of --batch-tokens ({a.batch_tokens})"
+    expect(a.tokens >= a.batch_tokens, "--tokens", one_step, f"{a.tokens} (1k is 1000)")
     if a.text_bytes:  # 0: unknown
         passes_over(a.text_bytes, f"--text, which has at most {a.text_bytes} tokens (one per byte)", a)
     a.lengths = [parse_count(length, "--lengths", base=1024) for length in a.lengths]
-    if a.heldout_tokens:
-        a.heldout_tokens = parse_count(a.heldout_tokens, "--heldout-tokens")
-        expect(
-            a.heldout_tokens >= a.seq_len,
-            f"--heldout-tokens: expected at least one sequence of --seq-len ({a.seq_len}), found {a.heldout_tokens}",
-        )
+    a.heldout_tokens = parse_count(a.heldout_tokens, "--heldout-tokens") if a.heldout_tokens else 0
+    one_sequence = f"at least one sequence of --seq-len ({a.seq_len})"
+    expect(not 0 < a.heldout_tokens < a.seq_len, "--heldout-tokens", one_sequence, a.heldout_tokens)
     return a
 
 
@@ -115,11 +101,8 @@ def passes_over(tokens, text, options):
     """Returns the number of epochs over a text of `tokens` tokens that --tokens requires. Raises UserError if there are
     too many; `text` describes the text in the message."""
     passes = options.steps * options.batch_tokens / tokens
-    expect(
-        passes <= MAX_PASSES,
-        f"--tokens {options.tokens}: expected at most {MAX_PASSES} passes over {text}, found {passes:.1f}; "
-        "add text or lower --tokens",
-    )
+    few = f"at most {MAX_PASSES} passes over {text}"
+    expect(passes <= MAX_PASSES, f"--tokens {options.tokens}", few, f"{passes:.1f}; add text or lower --tokens")
     return passes
 
 
@@ -130,18 +113,21 @@ def check_corpus(options):
     splits = read_object(path, "splits", "tokenizer")["splits"]
     tokens = {split: splits.get(split, {}).get("tokens", 0) for split in ("train", "validation")}
     for split, found in tokens.items():
-        expect(
-            found >= options.seq_len,
-            f"{path}: expected a split '{split}' of at least --seq-len ({options.seq_len}) tokens, found {found}; "
-            "lower --seq-len, add text or raise --validation",
-        )
+        sequence = f"a split '{split}' of at least --seq-len ({options.seq_len}) tokens"
+        mend = "lower --seq-len, add text or raise --validation"
+        expect(found >= options.seq_len, path, sequence, f"{found}; {mend}")
     text = f"the {tokens['train']} tokens of {options.corpus_folder}"
     return passes_over(tokens["train"], text, options), tokens
 
 
-def set_measurement_sizes(options, gpu):
-    """Sets the sizes of the measurements that were not given. On a CPU they are small, so that the measurements do not
-    take longer than a short training."""
+def set_defaults(options, gpu, config):
+    """Sets the arguments that were not given and depend on the device, and the attributes `gpu` and `max_positions`.
+    `config` is the configuration of the model. On a CPU, the measurements are small, so that they do not take longer
+    than a short training."""
+    options.gpu = gpu
+    options.max_positions = config.get("max_position_embeddings") or config.get("n_positions") or options.seq_len
+    if options.dtype == "auto":
+        options.dtype = "bf16" if gpu else "fp32"
     heldout = 0 if gpu else max(4096, options.seq_len, options.tokens // 10)
     options.heldout_tokens = options.heldout_tokens or heldout
     options.lengths = options.lengths or ([1024, 8192, 32768] if gpu else [256, 1024])
@@ -184,23 +170,18 @@ def check_folder(options, corpus_checked):
     trainings are only added when the corpus is known to be large enough for them."""
     folder, record, current = options.output, options.output / "uptrain.json", fixed_arguments(options)
     if not record.exists():
-        expect(folder.is_dir() or not folder.exists(), f"--output {folder}: expected a folder, found a file")
+        expect(folder.is_dir() or not folder.exists(), f"--output {folder}", "a folder", "a file")
         folder.mkdir(parents=True, exist_ok=True)
         others = [path.name for path in folder.iterdir() if not path.name.startswith(record.name)]
-        if others and not record.exists():  # another process may have just created it
-            raise UserError(
-                f"--output {folder}: expected a new folder or a folder that `lazy uptrain` has written, but it "
-                f"contains {others[0]}"
-            )
+        new = record.exists() or not others  # another process may have just created it
+        wanted = "a new folder or a folder that `lazy uptrain` has written"
+        expect(new, f"--output {folder}", wanted, f"{''.join(others[:1])} in it")
     begun = read_object(record, "model") if record.exists() else {}
     for name in sorted(begun):
         option = "--" + name.replace("_", "-") if name != "model" else "model"
         found = current.get(name, "none")
-        expect(
-            begun[name] == found,
-            f"{folder} was created with other arguments: {option}: expected {begun[name]}, found {found}; "
-            "choose another --output",
-        )
+        other = f"{folder} was created with other arguments: {option}"
+        expect(begun[name] == found, other, begun[name], f"{found}; choose another --output")
     known = {name: value for name, value in current.items() if corpus_checked or name in begun or name not in TRAINING}
     if known != begun:
         write_atomic(record, json.dumps(known, indent=2) + "\n")

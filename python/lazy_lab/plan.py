@@ -32,13 +32,13 @@ BYTES_PER_TOKEN = 4
 MAX_POSITIONS = 8192
 
 
-def micro_batch(options, gpu):
+def micro_batch(options):
     """Returns the number of sequences per micro-batch: --batch-size if given, otherwise the largest divisor of the
     sequences per rank and step for which a micro-batch has at most 32768 tokens on a GPU, or 4096 on a CPU."""
     if options.batch_size:
         return options.batch_size
     sequences = options.batch_tokens // options.seq_len // options.gpus
-    limit = max(1, (32768 if gpu else 4096) // options.seq_len)
+    limit = max(1, (32768 if options.gpu else 4096) // options.seq_len)
     return max(size for size in range(1, sequences + 1) if sequences % size == 0 and size <= limit)
 
 
@@ -56,7 +56,7 @@ def toml(sections):
     )
 
 
-def training(options, kind, seed, gpu, bos, tokenizer):
+def training(options, kind, seed, bos, tokenizer):
     """Returns the configuration of one training. The configurations of the softmax control and of the Lazy model only
     differ in the section [model] and in the output folder."""
     model = {"from": options.model}
@@ -69,7 +69,7 @@ def training(options, kind, seed, gpu, bos, tokenizer):
     has_bos, has_eos = (tokenizer.get(name, -1) >= 0 for name in ("bos_id", "eos_id"))
     if not has_bos:
         data |= {"bos_per_document": False, "eos_per_document": has_eos}
-    batch = micro_batch(options, gpu)
+    batch = micro_batch(options)
     # The number of validation batches is chosen so that the ten validations of a run together process about 5 % as many
     # tokens as the training.
     batches = max(1, min(16, round(0.005 * options.tokens / (batch * options.seq_len))))
@@ -94,10 +94,10 @@ def training(options, kind, seed, gpu, bos, tokenizer):
     }
 
 
-def without_training(options, gpu, bos, tokenizer):
+def without_training(options, bos, tokenizer):
     """Returns the configuration of a single training step with learning rate 0, after which the offset has its final
     value. The resulting model shows the effect of the offset without any training."""
-    sections = training(options, "lazy", 1, gpu, bos, tokenizer)
+    sections = training(options, "lazy", 1, bos, tokenizer)
     sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
     output = options.output / "runs" / "untrained"
     sections["training"] |= {"steps": 1, "batch_size": 1, "global_batch_tokens": options.seq_len, "output": output}
@@ -148,11 +148,11 @@ def option_words(values):
 
 
 class Plan:
-    """All steps. `limit` is the model's max_position_embeddings. Before the steps of the group `prepare` have run, the
+    """All steps. Before the steps of the group `prepare` have run, the
     other steps have their names, groups and estimates, but they cannot run."""
 
-    def __init__(self, options, gpu, limit):
-        self.options, self.gpu = options, gpu
+    def __init__(self, options):
+        self.options = options
         self.records = options.output / "steps"
         self.bos_ids = self.records / "bos-ids.json"
         self.text_bytes = sum(file.stat().st_size for file in text_files(options.text))
@@ -166,7 +166,7 @@ class Plan:
         self.bos = bool(ids) and ids[0] == self.tokenizer.get("bos_id")  # the tokenizer inserts BOS before a text
         self.measured = min(heldout, options.heldout_tokens or heldout)  # tokens per measurement of the loss
         self.limited = self.measured < heldout and corpus.is_file()
-        longest = max(1, min(MAX_POSITIONS, max(limit, options.seq_len), self.measured))
+        longest = max(1, min(MAX_POSITIONS, max(options.max_positions, options.seq_len), self.measured))
         self.positions = 1 << (longest.bit_length() - 1)  # sequence length for the loss by position: a power of two
         # Time to start a command and to load the model.
         self.load = 2 + sum(file.stat().st_size for file in options.model.glob("*.safetensors")) / 2e8
@@ -176,13 +176,11 @@ class Plan:
         Lazy model. The training of `untrained` (a single step without learning) precedes the other trainings, because
         every error that would stop them, such as a corpus with a different tokenizer, already occurs in it."""
         options = self.options
-        untrained = without_training(options, self.gpu, self.bos, self.tokenizer)
-        title = "shift the offset of the Lazy model without training"
-        steps = [*self.prepare(), self.train("untrained", title, {"to": options.to}, untrained, ["convert"])]
+        steps = [*self.prepare(), self.train("untrained")]
         steps += [*self.measurements("before"), *self.measurements("untrained")]
         kinds = ["softmax", "lazy"] if options.control else ["lazy"]
         for seed in options.all_seeds:
-            steps += [self.train_kind(kind, seed) for kind in kinds]
+            steps += [self.train(kind, seed) for kind in kinds]
             steps += [step for kind in kinds for step in self.measurements(f"{kind}-seed{seed}")]
         return [*steps, *self.speeds()]
 
@@ -205,40 +203,38 @@ class Plan:
         fields = {"files": {text: "a"}, "fixed_seconds": self.load}
         yield Step("bos", "read the tokenizer", "prepare", {}, [self.bos_ids], command, **fields)
 
-    def train(self, name, title, inputs, sections, needs, **fields):
-        """Returns the step of a training. `sections` is its configuration."""
+    def train(self, kind, seed=None):
+        """Returns the step of a training: `untrained`, or the Lazy model or the softmax control with a seed."""
+        options, name = self.options, kind if seed is None else f"{kind}-seed{seed}"
         config = self.records / f"train-{name}.toml"
+        if kind == "untrained":
+            title = "shift the offset of the Lazy model without training"
+            sections, inputs = without_training(options, self.bos, self.tokenizer), {"to": options.to}
+            launcher, work = [], 0
+        else:
+            title = f"train the {'Lazy model' if kind == 'lazy' else 'softmax control'}, seed {seed}"
+            title += f": {options.steps} steps of {options.batch_tokens} tokens"
+            sections = training(options, kind, seed, self.bos, self.tokenizer)
+            settings, validation = sections["training"], sections["validation"]
+            inputs = {name: settings[name] for name in ("steps", "seq_len", "seed")} | sections["optimizer"]
+            inputs["schedule"] = sections["model"].get("offset_schedule")
+            launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", options.gpus]
+            work = TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus
+            work += 10 * validation["batches"] * settings["batch_size"] * options.seq_len
         return Step(
             f"train-{name}",
             title,
             "train",
             inputs,
-            [self.options.output / "runs" / name / "model"],
+            [options.output / "runs" / name / "model"],
             ["train", config, "--resume"],
-            needs,
+            [] if kind == "softmax" else ["convert"],
+            launcher=launcher if options.gpus > 1 else [],
             files={config: toml(sections)},
             continues=True,
+            kind="train" if work else "",
+            work=work,
             fixed_seconds=4 * self.load,
-            **fields,
-        )
-
-    def train_kind(self, kind, seed):
-        """Returns the step that trains the Lazy model or the softmax control."""
-        options, title = self.options, "Lazy model" if kind == "lazy" else "softmax control"
-        sections = training(options, kind, seed, self.gpu, self.bos, self.tokenizer)
-        settings, validation = sections["training"], sections["validation"]
-        inputs = {name: settings[name] for name in ("steps", "seq_len", "seed")} | sections["optimizer"]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", options.gpus]
-        validated = 10 * validation["batches"] * settings["batch_size"] * options.seq_len
-        return self.train(
-            f"{kind}-seed{seed}",
-            f"train the {title}, seed {seed}: {options.steps} steps of {options.batch_tokens} tokens",
-            inputs | {"schedule": sections["model"].get("offset_schedule")},
-            sections,
-            ["convert"] if kind == "lazy" else [],
-            launcher=torchrun if options.gpus > 1 else [],
-            kind="train",
-            work=TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus + validated,
         )
 
     def measurement(self, name, what, title, command, inputs, work, group="eval", needs=()):

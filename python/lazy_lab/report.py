@@ -1,11 +1,12 @@
 """Writes the report of `lazy uptrain` (report.html and report.md). The only input is results.json."""
 
 import functools
-import json
+import importlib.util
+import sys
 
 from .errors import UserError
 from .statistics import paired_difference, student_interval
-from .steps import write_atomic
+from .steps import read_object, write_atomic
 from .uptrain_results import FORMAT, KINDS
 
 PACKAGES = ("jinja2", "matplotlib", "scipy")
@@ -124,23 +125,22 @@ def settings(results):
 def read_results(folder):
     """Reads results.json of the folder and checks its format."""
     path = folder / "results.json"
-    try:
-        results = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.is_file():
         started = (folder / "uptrain.json").is_file()
         mend = "; no measurement is finished, run the same `lazy uptrain` command again to continue" if started else ""
-        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none{mend}") from None
-    except ValueError as error:
-        raise UserError(f"{path}: expected JSON, found {error}") from None
-    found = results.get("format") if isinstance(results, dict) else type(results).__name__
-    if found != FORMAT:
-        raise UserError(f"{path}: format: expected {FORMAT}, found {found}")
+        raise UserError(f"{folder}: expected a folder of `lazy uptrain` with results.json, found none{mend}")
+    results = read_object(path, "format")
+    if results["format"] != FORMAT:
+        raise UserError(f"{path}: format: expected {FORMAT}, found {results['format']}")
     return results
 
 
 def write_report(folder):
     """Writes report.html and report.md from results.json of the folder. Returns the paths of the two files."""
     results = read_results(folder)
+    if missing := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        mend = f"`{sys.executable} -m pip install {' '.join(missing)}`, then `lazy uptrain --report-only {folder}`"
+        raise UserError(f"the report needs Python packages that {sys.executable} lacks: {mend}")
     import jinja2
 
     from .charts import color_css

@@ -13,7 +13,7 @@ import pytest
 import tomllib
 from lazy_lab import uptrain
 from lazy_lab.errors import UserError
-from lazy_lab.options import check_corpus, check_folder, parse, parse_count, set_measurement_sizes
+from lazy_lab.options import check_corpus, check_folder, parse, parse_count, set_defaults
 from lazy_lab.plan import Plan, documents_with, micro_batch, shard_ids, toml, training
 
 CORPUS = {
@@ -49,6 +49,13 @@ def arguments(tmp_path, monkeypatch):
     models = {"control": True, "seeds": 1, "seed": [], "window": 16, "to": -1.0, "anneal": 0.35}
     sizes = {"tasks": [], "data": "", "lengths": ["1k"], "heldout_tokens": "", "limit": 0, "samples": 0}
     return program | folders | data | steps | models | sizes
+
+
+def checked(arguments, gpu=False, **change):
+    """Returns the options for a model with 256 positions."""
+    options = parse(arguments | change)
+    set_defaults(options, gpu, {"max_position_embeddings": 256})
+    return options
 
 
 @pytest.mark.parametrize(
@@ -184,17 +191,22 @@ def test_full_disk_gives_a_one_line_error(arguments, monkeypatch, capsys):
     assert list(Path("out").iterdir()) == []
 
 
-def test_measurements_are_small_on_a_cpu(arguments):
-    def found(gpu, **change):
-        options = parse(arguments | change)
-        set_measurement_sizes(options, gpu)
-        return [options.heldout_tokens, options.limit, options.samples, options.lengths]
+GIVEN = {"heldout_tokens": "2k", "limit": 3, "samples": 5, "lengths": ["2k"]}
 
-    assert found(True, lengths=[]) == [0, 0, 64, [1024, 8192, 32768]]
-    assert found(False, lengths=[]) == [4096, 100, 8, [256, 1024]]
-    assert found(False, tokens="1M")[0] == 100_000
-    given = {"heldout_tokens": "2k", "limit": 3, "samples": 5, "lengths": ["2k"]}
-    assert found(False, **given) == found(True, **given) == [2000, 3, 5, [2048]]
+
+@pytest.mark.parametrize(
+    ("gpu", "change", "sizes"),
+    [
+        (True, {"lengths": []}, [0, 0, 64, [1024, 8192, 32768]]),
+        (False, {"lengths": []}, [4096, 100, 8, [256, 1024]]),
+        (False, {"tokens": "1M"}, [100_000, 100, 8, [1024]]),
+        (True, GIVEN, [2000, 3, 5, [2048]]),
+        (False, GIVEN, [2000, 3, 5, [2048]]),
+    ],
+)
+def test_measurements_are_small_on_a_cpu(arguments, gpu, change, sizes):
+    options = checked(arguments, gpu, **change)
+    assert [options.heldout_tokens, options.limit, options.samples, options.lengths] == sizes
 
 
 def test_documents_are_counted_until_they_have_enough_tokens(arguments):
@@ -206,32 +218,26 @@ def test_documents_are_counted_until_they_have_enough_tokens(arguments):
     assert found == [1, 1, 2, 2, 3, 3, 4, 5, 5, 5]
 
 
-def planned(arguments, gpu=False):
-    """Returns {kind: a step of this kind}, after a check that training errors are found before the measurements."""
-    options = parse(arguments)
-    set_measurement_sizes(options, gpu)
-    steps = Plan(options, gpu, 256).steps()
-    first = next(step for step in steps if step.group != "prepare")
-    assert first.command[0] == "train"
-    return {step.kind: step for step in steps}
-
-
-def test_limits_reach_the_commands_and_the_records(arguments, tmp_path):
-    small = {"heldout_tokens": "640", "limit": 7, "samples": 3, "tasks": ["piqa"], "data": str(tmp_path)}
-    steps = planned(arguments | small)
-    # 640 tokens: 10 sequences of 64 tokens, and the first two documents.
+def test_limits_reach_the_commands_and_the_records(arguments):
+    small = {"heldout_tokens": "640", "limit": 7, "samples": 3, "tasks": ["piqa"], "data": "corpus"}
+    steps = {step.kind: step for step in Plan(checked(arguments, **small)).steps()}
+    # 640 tokens are 10 sequences of 64 tokens, and the first two documents have 1200 tokens.
     for kind, option, number in (("heldout", "limit", 10), ("positions", "limit", 2), ("tasks", "limit", 7)):
         command = steps[kind].command
         assert command[command.index(f"--{option}") + 1] == steps[kind].inputs[option] == number, kind
     assert steps["sinks"].inputs["samples"] == 3
     # If the whole split is measured, the records are the same as without the option.
-    steps = planned(arguments | {"heldout_tokens": "2000"}, gpu=True)
+    steps = {step.kind: step for step in Plan(checked(arguments, gpu=True, heldout_tokens="2000")).steps()}
     assert "limit" not in steps["heldout"].inputs and "--limit" not in steps["positions"].command
 
 
+def test_training_errors_are_found_before_the_measurements(arguments):
+    first = next(step for step in Plan(checked(arguments)).steps() if step.group != "prepare")
+    assert first.command[0] == "train"
+
+
 def test_both_trainings_differ_only_in_model_and_folder(arguments):
-    options = parse(arguments)
-    lazy, softmax = (training(options, kind, 3, False, False, CORPUS["tokenizer"]) for kind in ("lazy", "softmax"))
+    lazy, softmax = (training(checked(arguments), kind, 3, False, CORPUS["tokenizer"]) for kind in ("lazy", "softmax"))
     assert tomllib.loads(toml(lazy))["model"]["offset_schedule"] == {"from": 0.0, "to": -1.0, "steps": 0.35}
     assert lazy.pop("model") != softmax.pop("model")
     assert lazy["training"].pop("output") != softmax["training"].pop("output")
@@ -247,21 +253,21 @@ def test_both_trainings_differ_only_in_model_and_folder(arguments):
     ],
 )
 def test_document_separators_depend_on_the_tokenizer(arguments, tokenizer, data):
-    found = training(parse(arguments), "lazy", 1, False, False, tokenizer)["data"]
+    found = training(checked(arguments), "lazy", 1, False, tokenizer)["data"]
     assert found == {"corpus": Path("corpus")} | data
 
 
 @pytest.mark.parametrize(
-    ("change", "gpu", "size"),
+    ("gpu", "change", "size"),
     [
-        ({"seq_len": 2048, "batch_tokens": 131072, "tokens": "1M"}, True, 16),
-        ({"seq_len": 2048, "batch_tokens": 131072, "tokens": "1M"}, False, 2),
-        ({"seq_len": 512, "batch_tokens": 512 * 7}, True, 7),
-        ({"batch_size": 4}, True, 4),
+        (True, {"seq_len": 2048, "batch_tokens": 131072, "tokens": "1M"}, 16),
+        (False, {"seq_len": 2048, "batch_tokens": 131072, "tokens": "1M"}, 2),
+        (True, {"seq_len": 512, "batch_tokens": 512 * 7}, 7),
+        (True, {"batch_size": 4}, 4),
     ],
 )
-def test_micro_batches_divide_a_step(arguments, change, gpu, size):
-    assert micro_batch(parse(arguments | change), gpu) == size
+def test_micro_batches_divide_a_step(arguments, gpu, change, size):
+    assert micro_batch(checked(arguments, gpu, **change)) == size
 
 
 def test_prompts_match_the_ids_of_the_shards(lazy_binary, tmp_path):
