@@ -148,8 +148,8 @@ def option_words(values):
 
 
 class Plan:
-    """All steps. Before the steps of the group `prepare` have run, the
-    other steps have their names, groups and estimates, but they cannot run."""
+    """All steps. Before the steps of the group `prepare` have run, the other steps have their names, groups and
+    estimates, but they cannot run."""
 
     def __init__(self, options):
         self.options = options
@@ -195,13 +195,27 @@ class Plan:
             command += ["--validation", options.validation, "--force"]
             inputs, seconds = {"validation": options.validation}, 1 + self.text_bytes / 5e6
             yield Step("corpus", "prepare the text", "prepare", inputs, [corpus], command, fixed_seconds=seconds)
-        title, inputs, seconds = "convert the model to Lazy Attention", {"window": options.window}, 3 * self.load
-        command = ["convert", options.model, "--to", "lazy", "--output", converted, "--window", options.window]
-        yield Step("convert", title, "prepare", inputs, [converted], command, fixed_seconds=seconds)
+        yield Step(
+            "convert",
+            "convert the model to Lazy Attention",
+            "prepare",
+            {"window": options.window},
+            [converted],
+            ["convert", options.model, "--to", "lazy", "--output", converted, "--window", options.window],
+            fixed_seconds=3 * self.load,
+        )
         read = {"text": text, "length": 1, "read": "embedding", "device": "cpu", "json": self.bos_ids}
         command = ["probe", options.model, *option_words(read)]
-        fields = {"files": {text: "a"}, "fixed_seconds": self.load}
-        yield Step("bos", "read the tokenizer", "prepare", {}, [self.bos_ids], command, **fields)
+        yield Step(
+            "bos",
+            "read the tokenizer",
+            "prepare",
+            {},
+            [self.bos_ids],
+            command,
+            files={text: "a"},
+            fixed_seconds=self.load,
+        )
 
     def train(self, kind, seed=None):
         """Returns the step of a training: `untrained`, or the Lazy model or the softmax control with a seed."""
@@ -216,7 +230,7 @@ class Plan:
             title += f": {options.steps} steps of {options.batch_tokens} tokens"
             sections = training(options, kind, seed, self.bos, self.tokenizer)
             settings, validation = sections["training"], sections["validation"]
-            inputs = {name: settings[name] for name in ("steps", "seq_len", "seed")} | sections["optimizer"]
+            inputs = {key: settings[key] for key in ("steps", "seq_len", "seed")} | sections["optimizer"]
             inputs["schedule"] = sections["model"].get("offset_schedule")
             launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", options.gpus]
             work = TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus
@@ -290,10 +304,16 @@ class Plan:
         options, corpus = self.options, self.options.corpus_folder
         for length in options.lengths:
             prompt, inputs, after = self.records / f"prompt-{length}.txt", {"length": length}, f"after {length} tokens"
-            decode = ["tokenize", "--decode", "--tokenizer", options.model]
-            fields = {"stdin": functools.partial(prompt_ids, corpus, length), "stdout": prompt}
-            title = f"write a prompt of {length} tokens"
-            yield Step(f"prompt-{length}", title, "speed", inputs, [prompt], decode, **fields)
+            yield Step(
+                f"prompt-{length}",
+                f"write a prompt of {length} tokens",
+                "speed",
+                inputs,
+                [prompt],
+                ["tokenize", "--decode", "--tokenizer", options.model],
+                stdin=functools.partial(prompt_ids, corpus, length),
+                stdout=prompt,
+            )
             generate = ["generate", "--prompt-file", prompt, "--ignore-eos", "--max-tokens", DECODED_TOKENS]
             work = length + DECODING_PASSES * DECODED_TOKENS
             speed = (f"speed-{length}", f"time of decoding {after}", generate, inputs, work)

@@ -39,7 +39,7 @@ def arguments(tmp_path, monkeypatch):
     for folder in ("model", "corpus"):
         Path(folder).mkdir()
     Path("model/config.json").write_text("{}")
-    Path("book.txt").write_text("a text")
+    Path("book.txt").write_text("A text. " * 10000)
     Path("corpus/corpus.json").write_text(json.dumps(CORPUS))
     write_shard(Path("corpus/shard"), [600, 600, 800])
     program = {"program": "lazy", "line": "lazy uptrain", "threads": 0, "device": "cpu", "dtype": "fp32", "gpus": 1}
@@ -281,18 +281,21 @@ def test_prompts_match_the_ids_of_the_shards(lazy_binary, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "named"),
     [
-        "uptrain none --text book.txt --tokens 1k --output out",
-        "uptrain model --text none.txt --tokens 1k --output out",
-        "uptrain model --text book.txt --output out",
-        "uptrain --report-only model",
-        "uptrain model --device tpu",
+        ("uptrain none --text book.txt --tokens 200k --output out", "none"),
+        ("uptrain model --text none.txt --tokens 200k --output out", "none.txt"),
+        ("uptrain model --text book.txt --output out", "--tokens"),
+        ("uptrain {lazy} --text book.txt --tokens 200k --output out", "elastic"),
+        ("uptrain --report-only model", "results.json"),
+        ("uptrain model --device tpu", "tpu"),
     ],
 )
-def test_program_gives_a_one_line_error(arguments, lazy_binary, line):
+def test_program_gives_a_one_line_error_and_writes_nothing(arguments, root, lazy_binary, line, named):
+    command = [lazy_binary, *line.format(lazy=root / "tests/compatibility/v0.1/lazy/model").split()]
     environment = os.environ | {"LAZY_PYTHON": sys.executable}
-    done = subprocess.run([lazy_binary, *line.split()], capture_output=True, text=True, env=environment)
-    assert done.returncode == 2
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2 and not Path("out").exists()
     lines = done.stderr.strip().splitlines()
-    assert lines[0].startswith("lazy") and (len(lines) == 1 or lines[1].startswith("Run `lazy"))
+    assert lines[0].startswith("lazy") and named in lines[0]
+    assert len(lines) == 1 or lines[1].startswith("Run `lazy")

@@ -118,13 +118,3 @@ def test_single_text_file_works_and_rejected_tokens_can_be_lowered(root, uptrain
     code, _, errors = finished(uptrain(*arguments, "--tokens", "10k", "--only", "report"))
     assert code == 0, errors
     assert len(json.loads((out / "results.json").read_text())["unfinished"]) == len(lines) - 3
-
-
-def test_lazy_model_is_rejected_before_files_are_written(root, lazy_binary, tmp_path):
-    model = root / "tests/compatibility/v0.1/lazy/model"
-    (tmp_path / "book.txt").write_text("A text. " * 10000)
-    command = [lazy_binary, "uptrain", model, "--text", "book.txt", "--tokens", "200k", "--output", "out"]
-    environment = os.environ | {"LAZY_PYTHON": sys.executable}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 2 and "elastic" in done.stderr, done.stderr
-    assert not (tmp_path / "out").exists()
