@@ -135,33 +135,27 @@ def set_defaults(options, gpu, config):
     options.samples = options.samples or (64 if gpu else 8)
 
 
-def digest(*parts):
-    hasher = hashlib.sha256()
-    for part in parts:
-        hasher.update(part if isinstance(part, bytes) else str(part).encode())
-        hasher.update(b"\0")
-    return hasher.hexdigest()[:16]
-
-
 def text_files(paths):
     files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
     return [file for file in files if file.is_file()]
 
 
-def names_and_sizes(files):
-    return [f"{file.name} {file.stat().st_size}" for file in files]
+def digest(files, *contents):
+    """Returns a digest of the contents of some files, and of the names and sizes of other files."""
+    parts = [file.read_bytes() for file in contents] + [f"{file.name} {file.stat().st_size}".encode() for file in files]
+    return hashlib.sha256(b"".join(part + b"\0" for part in parts)).hexdigest()[:16]
 
 
 def fixed_arguments(options):
-    """Returns the arguments that all trainings of an output folder share. Digests of contents, names and sizes of files
-    represent the model and the text, so that a copy on another machine is accepted."""
+    """Returns the arguments that all trainings of an output folder share. Digests represent the model and the text, so
+    that a copy on another machine is accepted."""
     model = sorted(file for file in options.model.iterdir() if file.is_file())
-    fixed = {"model": digest((options.model / "config.json").read_bytes(), *names_and_sizes(model))}
+    fixed = {"model": digest(model, options.model / "config.json")}
     fixed |= {name: getattr(options, name) for name in (*PREPARATION, *TRAINING)}
-    if not options.corpus:
-        return fixed | {"text": digest(*names_and_sizes(text_files(options.text)))}
+    if options.text:
+        return fixed | {"text": digest(text_files(options.text))}
     del fixed["validation"]  # only affects --text
-    return fixed | {"corpus": digest((options.corpus / "corpus.json").read_bytes())}
+    return fixed | {"corpus": digest([], options.corpus / "corpus.json")}
 
 
 def check_folder(options, corpus_checked):
