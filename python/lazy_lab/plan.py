@@ -58,9 +58,11 @@ def toml(sections):
 
 def training(options, kind, seed, bos, tokenizer):
     """Returns the configuration of one training. The configurations of the softmax control and of the Lazy model only
-    differ in the section [model] and in the output folder."""
+    differ in the section [model] and in the output folder. The kind `untrained` is the Lazy model after a single step
+    with learning rate 0, which shifts the offset to its final value. It shows the effect of the offset without any
+    training."""
     model = {"from": options.model}
-    if kind == "lazy":
+    if kind != "softmax":
         schedule = {"from": 0.0, "to": options.to, "steps": options.anneal}
         model = {"from": options.output / "converted", "offset_schedule": schedule}
     data = {"corpus": options.corpus_folder}
@@ -73,7 +75,7 @@ def training(options, kind, seed, bos, tokenizer):
     # The number of validation batches is chosen so that the ten validations of a run together process about 5 % as many
     # tokens as the training.
     batches = max(1, min(16, round(0.005 * options.tokens / (batch * options.seq_len))))
-    return {
+    sections = {
         "model": model,
         "data": data,
         "training": {
@@ -84,7 +86,7 @@ def training(options, kind, seed, bos, tokenizer):
             "seed": seed,
             "device": options.device,
             "dtype": options.dtype,
-            "output": options.output / "runs" / f"{kind}-seed{seed}",
+            "output": options.output / "runs" / (kind if kind == "untrained" else f"{kind}-seed{seed}"),
         },
         "optimizer": {"lr": options.lr, "weight_decay": options.weight_decay},
         "lr_scheduler": {"warmup_steps": options.warmup_steps, "decay_type": "cosine", "min_lr_factor": 0.1},
@@ -92,18 +94,11 @@ def training(options, kind, seed, bos, tokenizer):
         "checkpoint": {"every": max(1, min(500, options.steps // 5)), "keep_last": 1},
         "metrics": {"log_every": max(1, options.steps // 200)},
     }
-
-
-def without_training(options, bos, tokenizer):
-    """Returns the configuration of a single training step with learning rate 0, after which the offset has its final
-    value. The resulting model shows the effect of the offset without any training."""
-    sections = training(options, "lazy", 1, bos, tokenizer)
-    sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
-    output = options.output / "runs" / "untrained"
-    sections["training"] |= {"steps": 1, "batch_size": 1, "global_batch_tokens": options.seq_len, "output": output}
-    sections["optimizer"] = {"lr": 0.0, "weight_decay": 0.0}
-    sections["lr_scheduler"] = {"warmup_steps": 0}
-    sections["validation"] = {"every": 0}
+    if kind == "untrained":
+        sections["model"]["offset_schedule"] |= {"from": options.to, "steps": 1}
+        sections["training"] |= {"steps": 1, "batch_size": 1, "global_batch_tokens": options.seq_len}
+        sections["optimizer"] = {"lr": 0.0, "weight_decay": 0.0}
+        sections |= {"lr_scheduler": {"warmup_steps": 0}, "validation": {"every": 0}}
     return sections
 
 
@@ -217,38 +212,37 @@ class Plan:
             fixed_seconds=self.load,
         )
 
-    def train(self, kind, seed=None):
+    def train(self, kind, seed=1):
         """Returns the step of a training: `untrained`, or the Lazy model or the softmax control with a seed."""
-        options, name = self.options, kind if seed is None else f"{kind}-seed{seed}"
-        config = self.records / f"train-{name}.toml"
-        if kind == "untrained":
-            title = "shift the offset of the Lazy model without training"
-            sections, inputs = without_training(options, self.bos, self.tokenizer), {"to": options.to}
-            launcher, work = [], 0
-        else:
+        options, sections = self.options, training(self.options, kind, seed, self.bos, self.tokenizer)
+        settings, validation = sections["training"], sections["validation"]
+        config = self.records / f"train-{settings['output'].name}.toml"
+        title, inputs = "shift the offset of the Lazy model without training", {"to": options.to}
+        launcher, estimate = [], {}
+        if kind != "untrained":
             title = f"train the {'Lazy model' if kind == 'lazy' else 'softmax control'}, seed {seed}"
             title += f": {options.steps} steps of {options.batch_tokens} tokens"
-            sections = training(options, kind, seed, self.bos, self.tokenizer)
-            settings, validation = sections["training"], sections["validation"]
             inputs = {key: settings[key] for key in ("steps", "seq_len", "seed")} | sections["optimizer"]
             inputs["schedule"] = sections["model"].get("offset_schedule")
-            launcher = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", options.gpus]
-            work = TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus
-            work += 10 * validation["batches"] * settings["batch_size"] * options.seq_len
+            validated = 10 * validation["batches"] * settings["batch_size"] * options.seq_len
+            work = TRAINING_PASSES * options.steps * options.batch_tokens / options.gpus + validated
+            estimate = {"kind": "train", "work": work}
+            if options.gpus > 1:
+                torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python"]
+                launcher = [*torchrun, "--nproc-per-node", options.gpus]
         return Step(
-            f"train-{name}",
+            config.stem,
             title,
             "train",
             inputs,
-            [options.output / "runs" / name / "model"],
+            [settings["output"] / "model"],
             ["train", config, "--resume"],
             [] if kind == "softmax" else ["convert"],
-            launcher=launcher if options.gpus > 1 else [],
+            launcher,
             files={config: toml(sections)},
             continues=True,
-            kind="train" if work else "",
-            work=work,
             fixed_seconds=4 * self.load,
+            **estimate,
         )
 
     def measurement(self, name, what, title, command, inputs, work, group="eval", needs=()):
