@@ -2,151 +2,106 @@
 
 import importlib
 import json
+import re
 import sys
-from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 
 from .errors import UserError, exit_code_of
 from .recipes import SCALES, find_recipe, recipes
 from .steps import Runner, say, write_atomic
 
-NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-
-
-@dataclass
-class Options:
-    """The checked arguments. The fields have the names of the keys in the JSON object that apps/lazy/lab.cc passes."""
-
-    program: str
-    line: str
-    threads: int
-    recipe: str
-    scale: str
-    corpus: Path | None
-    text: list
-    data: Path | None
-    domain: list  # (name, folder) of each --domain
-    model: list  # (name, folder) of each --model
-    seeds: int
-    only: list
-    device: str
-    output: Path
-    dry_run: bool
-    report: bool
-    no_records: bool
-    json: bool
+# Studies are Python modules that run their measurements in PyTorch and write their own pages, in contrast to recipes,
+# which run `lazy` commands.
+STUDIES = {"toys": "toy models of the attention sink", "gpt2": "the attention sink of a GPT-2 model"}
 
 
 def named_folders(option, texts):
-    found = []
+    """Parses NAME=DIR. Returns [(name, folder)]."""
+    found = {}
     for text in texts:
-        name, equals, folder = text.partition("=")
-        if not equals:
-            name, folder = "model", text
-        if not name or not folder or name.strip(NAME):
+        name, folder = text.split("=", 1) if "=" in text else ("model", text)
+        if not re.fullmatch(r"[\w.-]+", name, re.ASCII) or not folder:
             raise UserError(f"{option}: expected NAME=DIR, found '{text}'")
-        if name in dict(found):
+        if name in found:
             raise UserError(f"{option}: expected different names, found '{name}' twice")
-        found.append((name, Path(folder).absolute()))
-    return found
+        found[name] = Path(folder).absolute()
+    return list(found.items())
 
 
 def parse(arguments):
-    a = dict(arguments)
-    if a["scale"] not in SCALES:
-        raise UserError(f"--scale: expected {', '.join(SCALES)}, found '{a['scale']}'")
-    for option in ("corpus", "data"):
-        a[option] = Path(a[option]) if a[option] else None
-        if a[option] and not a[option].is_dir():
-            raise UserError(
-                f"--{option} {a[option]}: expected a folder, found {'a file' if a[option].exists() else 'none'}"
-            )
-    for text in a["text"]:
+    """Checks the JSON object that apps/lazy/lab.cc passes, and returns its values as attributes."""
+    a = SimpleNamespace(**arguments)
+    if a.scale not in SCALES:
+        raise UserError(f"--scale: expected {', '.join(SCALES)}, found '{a.scale}'")
+    a.corpus, a.data = (Path(folder) if folder else None for folder in (a.corpus, a.data))
+    for option, folder in (("corpus", a.corpus), ("data", a.data)):
+        if folder and not folder.is_dir():
+            found = "a file" if folder.exists() else "none"
+            raise UserError(f"--{option} {folder}: expected a folder, found {found}")
+    for text in a.text:
         if not Path(text).exists():
             raise UserError(f"--text {text}: expected a file or a folder, but the path does not exist")
-    a |= {"domain": named_folders("--domain", a["domain"]), "model": named_folders("--model", a["model"])}
-    a["output"] = Path(a["output"])
-    for name, folder in a["model"]:
+    a.domain, a.model = named_folders("--domain", a.domain), named_folders("--model", a.model)
+    a.output = Path(a.output)
+    for name, folder in a.model:
         if not (folder / "config.json").is_file():
             raise UserError(f"--model {name}={folder}: expected a model folder, found no config.json in it")
-    if a["model"] and a["seeds"] > 1:
-        raise UserError(f"--model: replaces a single training and requires --seeds 1, found {a['seeds']}")
-    if a["only"] and a["recipe"] == "all":
+    if a.model and a.seeds > 1:
+        raise UserError(f"--model: replaces a single training and requires --seeds 1, found {a.seeds}")
+    if a.only and a.recipe == "all":
         raise UserError("--only: expected one recipe, found all")
-    return Options(**{field.name: a[field.name] for field in fields(Options)})
+    return a
 
 
-def selected(plan, steps, only):
+def selected(plan, only):
     """Returns the names of the steps to run, together with the steps that they need. Without --only, these are all
     measurement steps. With --only, these are the steps of one model, or the single step of this name (without the key
     at the end of step names)."""
+    steps = plan.steps.values()
+    measurements = [step for step in steps if step.group == "measure"]
     names = {step.name.rsplit("-", 1)[0]: step.name for step in steps if step.group != "corpus"}
-    chosen = {step.name for step in steps if step.group == "measure"} if not only else set()
+    chosen = set() if only else {step.name for step in measurements}
     for wanted in only:
         if wanted not in names:
             raise UserError(f"--only: expected a step of {plan.recipe.name} ({', '.join(names)}), found '{wanted}'")
         chosen.add(names[wanted])
-        if plan.all[names[wanted]].group == "train":
-            chosen |= {step.name for step in steps if step.group == "measure" and names[wanted] in step.needs[:1]}
+        chosen |= {step.name for step in measurements if names[wanted] in step.needs[:1]}
     for step in reversed(steps):
         if step.name in chosen:
             chosen |= set(step.needs)
     return chosen
 
 
-def write_configurations(plan):
+def make_plan(options, recipe):
+    from .lab_records import Recorded
+    from .lab_steps import Plan
+
+    return Plan(options, recipe, Recorded() if options.scale == "small" and not options.no_records else None)
+
+
+def run_recipe(options, plan, runner):
+    """Runs the steps of a recipe. Returns the number of steps that are not finished."""
+    chosen = set() if options.report else selected(plan, options.only)
+    if plan.corpus is None and any(plan.steps[name].group == "train" for name in chosen):
+        raise UserError(
+            f"--scale {options.scale}: expected --corpus DIR for the steps that are not recorded, found none"
+        )
     folder = plan.folder / "steps"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in plan.configurations.items():
         path = folder / f"{name}.toml"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_atomic(path, text)
+    runner.run(list(plan.steps.values()), chosen)
+    return sum(not runner.record(plan.steps[name], plan.steps) for name in selected(plan, []))
 
 
-def make_plan(options, recipe):
-    from .lab_steps import Plan
-
-    recorded = None
-    if options.scale == "small" and not options.no_records:
-        from .lab_records import Recorded
-
-        recorded = Recorded()
-    plan = Plan(options, recipe, recorded)
-    return plan, plan.steps()
-
-
-def run_recipe(options, recipe, runner):
-    """Runs the steps of a recipe. Returns the plan and the number of steps that are not finished."""
-    while True:
-        plan, steps = make_plan(options, recipe)
-        chosen = selected(plan, steps, options.only)
-        # Some models choose their learning rate by short trainings. After these, the plan is computed again.
-        undecided = [model.name for model in plan.models if model.rates and model.name not in plan.choices]
-        trials = {name for name in chosen if any(name.startswith(f"{model}.rate") for model in undecided)}
-        if trials:
-            for step in reversed(steps):
-                if step.name in trials:
-                    trials |= set(step.needs)
-        if options.report:
-            trials, chosen = set(), set()
-        if plan.corpus is None and any(plan.all[name].group == "train" for name in chosen):
-            raise UserError(
-                f"--scale {options.scale}: expected --corpus DIR for the steps that are not recorded, found none"
-            )
-        write_configurations(plan)
-        runner.planned = [step.name for step in steps if step.name in chosen]
-        runner.run(steps, trials or chosen)
-        if not trials:
-            wanted = selected(plan, steps, [])
-            return plan, sum(not runner.record(plan.all[name], plan.all) for name in wanted)
-
-
-def dry_run(options, recipe, runner):
-    plan, steps = make_plan(options, recipe)
-    chosen = selected(plan, steps, options.only)
+def dry_run(options, plan, runner):
+    recipe, chosen = plan.recipe, selected(plan, options.only)
     rows = [
-        {"step": step.name, "group": step.group, "done": bool(runner.record(step, plan.all))}
-        for step in steps
+        {"step": step.name, "group": step.group, "done": bool(runner.record(step, plan.steps))}
+        for step in plan.steps.values()
         if step.name in chosen
     ]
     if options.json:
@@ -161,14 +116,6 @@ def dry_run(options, recipe, runner):
     return None
 
 
-def studies():
-    """Returns {name: title} of the studies. A study is a Python module that runs its measurements in PyTorch and writes
-    its own page, in contrast to a recipe, which runs `lazy` commands."""
-    titles = {"toys": "toy models of the attention sink", "gpt2": "the attention sink of a GPT-2 model"}
-    folder = Path(__file__).parent / "recipes"
-    return {name: title for name, title in titles.items() if (folder / f"{name}.py").is_file()}
-
-
 def run_study(options):
     """Runs the command of a study module: gpt2 needs --model and --text."""
     words = [str(folder) for _, folder in options.model]
@@ -178,8 +125,9 @@ def run_study(options):
 
 
 def list_recipes(options):
-    rows = [{"recipe": recipe.name, "title": recipe.title, "source": recipe.source} for recipe in recipes().values()]
-    rows += [{"recipe": name, "title": title, "source": "studies in PyTorch"} for name, title in studies().items()]
+    known = recipes(SCALES[options.scale]).values()
+    rows = [{"recipe": recipe.name, "title": recipe.title, "source": recipe.source} for recipe in known]
+    rows += [{"recipe": name, "title": title, "source": "studies in PyTorch"} for name, title in STUDIES.items()]
     if options.json:
         print(json.dumps(rows, indent=1))
         return
@@ -191,16 +139,18 @@ def run(arguments):
     options = parse(arguments)
     if options.recipe == "list":
         return list_recipes(options)
-    if options.recipe in studies():
+    if options.recipe in STUDIES:
         return run_study(options)
-    wanted = list(recipes().values()) if options.recipe == "all" else [find_recipe(options.recipe)]
+    scale = SCALES[options.scale]
+    wanted = recipes(scale).values() if options.recipe == "all" else [find_recipe(options.recipe, scale)]
     runner = Runner(options.output / options.scale, options.program, options.threads, "lab")
     summaries = []
     for recipe in wanted:
+        plan = make_plan(options, recipe)
         if options.dry_run:
-            summaries.append(dry_run(options, recipe, runner))
+            summaries.append(dry_run(options, plan, runner))
             continue
-        plan, remaining = run_recipe(options, recipe, runner)
+        remaining = run_recipe(options, plan, runner)
         if remaining and not options.report:
             say(f"{recipe.name}: {remaining} steps remain; add --report to write the page of the finished steps", "lab")
             continue

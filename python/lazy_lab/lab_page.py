@@ -4,40 +4,37 @@ between models, and the picture."""
 import pandas as pd
 
 from . import charts, records
-from .statistics import holm, p_value, paired_difference, student_interval
+from .recipes.tables import dataset_sizes
+from .statistics import holm, p_value, paired_values, student_interval
 from .steps import write_atomic
 
 
 class Results:
-    """The measurements of a recipe. `models` are the names of the models in the order of the rows on the page."""
+    """The measurements of a recipe. `models` are the names of the models in the order of the rows on the page.
+    `measured` is the result of Plan.results()."""
 
     def __init__(self, models, measured):
         self.models, self.measured = models, measured
 
-    def values(self, model):
-        return [found for (name, _), found in sorted(self.measured.items()) if name == model]
-
-    def by_seed(self, model, column):
-        """Returns {seed: value of the column for the model}. Seeds without this measurement are omitted."""
+    def by_seed(self, model, value):
+        """Returns {seed: value(measurements of the model)}. Seeds without this measurement are omitted."""
         out = {}
-        for (name, seed), measured in self.measured.items():
+        for (name, seed), measured in sorted(self.measured.items()):
             if name == model:
                 try:
-                    out[seed] = column(measured)
+                    out[seed] = value(measured)
                 except KeyError:
                     continue
         return out
 
-
-def number(value, digits):
-    return f"{value:.{digits}f}"
+    def read(self, model, value):
+        """Returns the values of by_seed() as a list."""
+        return list(self.by_seed(model, value).values())
 
 
 def with_interval(interval, digits):
-    if interval is None:
-        return "–"
-    text = number(interval.mean, digits)
-    return text if interval.low is None else f"{text} [{number(interval.low, digits)}, {number(interval.high, digits)}]"
+    numbers = [f"{value:.{digits}f}" for value in (interval.mean, interval.low, interval.high) if value is not None]
+    return numbers[0] if len(numbers) == 1 else "{} [{}, {}]".format(*numbers)
 
 
 def markdown(frame):
@@ -48,56 +45,51 @@ def markdown(frame):
 
 def table(columns, results):
     """Returns the table with one row per model. A column for which the paper publishes values is followed by a column
-    with the published values."""
-    rows = []
-    for model in results.models:
-        row = {"model": model}
-        for column in columns:
-            values = results.by_seed(model, column)
-            row[column.title] = with_interval(student_interval(values.values()) if values else None, column.digits)
-            if column.paper:
-                row[f"{column.title} (paper)"] = column.paper.get(model, "")
-        rows.append(row)
-    frame = pd.DataFrame(rows)
-    measured = [title for title in frame.columns if any(frame[title] != "–")]
-    return frame[measured]
+    with the published values. Columns without any measured value are omitted."""
+    frame = pd.DataFrame({"model": results.models})
+    for column in columns:
+        found = [results.read(model, column) for model in results.models]
+        if any(found):
+            frame[column.title] = [
+                with_interval(student_interval(values), column.digits) if values else "–" for values in found
+            ]
+        if column.paper:
+            frame[f"{column.title} (paper)"] = [column.paper.get(model, "") for model in results.models]
+    return frame
 
 
-def differences(recipe, columns, results):
+def differences(recipe, results):
     """Returns the table with one row per question of the recipe: the difference between two models, paired by seed. The
     p values of all primary questions that can be tested are corrected together by Holm's method."""
-    by_title = {column.title: column for column in columns}
-    rows, p_values = [], {}
-    for number_of_row, question in enumerate(recipe.differences):
-        column = by_title[question.column]
+    rows, p_values = [], []
+    for question in recipe.differences:
+        column = question.column
         over, under = (results.by_seed(name, column) for name in (question.over, question.under))
-        found = paired_difference(under, over)
-        pairs = [over[seed] - under[seed] for seed in sorted(over.keys() & under.keys())]
-        if question.primary and len(set(pairs)) > 1:
-            p_values[number_of_row] = p_value(pairs)
-        rows.append(
-            {
-                "question": question.question,
-                "difference": f"{question.over} - {question.under}",
-                "of": question.column,
-                "mean and 95 % interval": with_interval(found, max(3, column.digits)),
-                "seeds": len(pairs),
-                "p": "",
-            }
-        )
-    for row, corrected in zip(p_values, holm(list(p_values.values())) if p_values else []):
-        rows[row]["p"] = f"{corrected:.2g}"
-    return pd.DataFrame([row for row in rows if row["seeds"]])
+        pairs = list(paired_values(under, over).values())
+        if pairs:
+            rows.append(
+                {
+                    "question": question.question,
+                    "difference": f"{question.over} - {question.under}",
+                    "of": column.title,
+                    "mean and 95 % interval": with_interval(student_interval(pairs), max(3, column.digits)),
+                    "seeds": len(pairs),
+                }
+            )
+            p_values.append(p_value(pairs) if question.primary else None)
+    for row, p in zip(rows, holm(p_values)):
+        row["p"] = "" if p is None else f"{p:.2g}"
+    return pd.DataFrame(rows)
 
 
 def write_page(plan, command):
-    """Writes NAME.md, NAME.json, NAME.jsonl.zst and the picture NAME.svg. Returns the path of the page."""
+    """Writes NAME.md, NAME.json, NAME.jsonl.zst and the picture NAME.svg. Returns the path of the page and its tables
+    as a JSON object."""
     recipe, scale, folder = plan.recipe, plan.scale, plan.folder
-    results = Results(plan.names(), plan.results())
+    results = Results(plan.models, plan.results())
     if recipe.name == "table3":
-        results = Results(["data"], {("data", 1): {"datasets": plan.dataset_sizes()}})
-    columns = recipe.columns(scale)
-    frame, questions = table(columns, results), differences(recipe, columns, results)
+        results = Results(["data"], {("data", 1): {"datasets": dataset_sizes(plan.options.data)}})
+    frame, questions = table(recipe.columns, results), differences(recipe, results)
     seeds = len({seed for _, seed in results.measured})
     text = f"# {recipe.title[0].upper()}{recipe.title[1:]}\n\n"
     text += f"Source: {recipe.source}. Scale {scale.name}: {scale.means}. Number of seeds: {seeds}. "
@@ -120,7 +112,7 @@ def write_page(plan, command):
     write_atomic(path, text)
     rows = [
         {"file": f"{model}.seed{seed}", "model": model, "seed": seed} | measured
-        for (model, seed), measured in sorted(results.measured.items())
+        for (model, seed), measured in results.measured.items()
     ]
     records.write(folder / f"{recipe.name}.jsonl.zst", rows, digits=6)
     summary = {"recipe": recipe.name, "scale": scale.name, "seeds": seeds}

@@ -12,10 +12,9 @@ import pytest
 for package in ("pandas", "scipy", "matplotlib", "pyarrow"):
     pytest.importorskip(package, reason=f"the package {package} is not installed")
 
-from lazy_lab import lab  # noqa: E402
-from lazy_lab.configurations import folder as configurations  # noqa: E402
+from lazy_lab import lab, records  # noqa: E402
 from lazy_lab.lab_steps import demo_text  # noqa: E402
-from lazy_lab.recipes import SCALES, recipes  # noqa: E402
+from lazy_lab.recipes import SCALES, configurations, recipes  # noqa: E402
 
 # The stub writes the same files as the commands of `lazy`. It reports the loss 3 for softmax and 2.5 for other
 # normalizers, plus seed / 100. It logs its calls in calls.txt. It fails if the file `broken` contains a word of its
@@ -149,22 +148,37 @@ def test_wrong_input_gives_one_line_that_names_it(call, capsys, arguments, names
     assert calls(call) == []
 
 
-def test_every_recipe_can_be_planned_at_every_scale(call, capsys):
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_recipe_can_be_planned(call, capsys, scale):
+    for name, recipe in recipes(SCALES[scale]).items():
+        models = {model.name for model in recipe.models}
+        for difference in recipe.differences:
+            assert difference.column.title in [column.title for column in recipe.columns], f"{name}: {difference}"
+            assert {difference.over, difference.under} <= models or scale == "tiny", f"{name}: {difference}"
+        for model in recipe.models:
+            for file in model.configuration(SCALES[scale], 1)[0]:
+                assert (configurations() / file).is_file(), f"{name}: {file}"
     (call.folder / "corpus").mkdir()
     (call.folder / "corpus/corpus.json").write_text("{}")
-    for name, recipe in recipes().items():
-        for scale in SCALES:
-            columns = {column.title for column in recipe.columns(SCALES[scale])}
-            models = {model.name for model in recipe.models(SCALES[scale])}
-            for difference in recipe.differences:
-                assert difference.column in columns, f"{name} at {scale}: {difference}"
-                assert {difference.over, difference.under} <= models or scale == "tiny", f"{name}: {difference}"
-            for model in recipe.models(SCALES[scale]):
-                for file in model.configuration(SCALES[scale], 1)[0]:
-                    assert (configurations() / file).is_file(), f"{name} at {scale}: {file}"
-            assert (
-                call(recipe=name, scale=scale, corpus=str(call.folder / "corpus"), no_records=True, dry_run=True) == 0
-            )
+    corpus = str(call.folder / "corpus")
+    assert call(recipe="all", scale=scale, corpus=corpus, no_records=True, dry_run=True, json=True) == 0
+    plans = {plan["recipe"]: plan for plan in json.loads(capsys.readouterr().out)}
+    assert plans.keys() == recipes(SCALES[scale]).keys()
+    # Recipes that only use --model or --data have no steps without these options.
+    assert {name for name, plan in plans.items() if not plan["steps"]} == {
+        "fig3",
+        "cross-domain",
+        *(f"table{i}" for i in range(3, 8)),
+    }
+
+
+def test_records_replace_trainings_at_scale_small(call, capsys):
+    assert call(scale="small", seeds=3, json=True) == 0
+    assert calls(call) == []
+    found = {row["model"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    recorded = records.find(records.read("evidence"), block="B", cell="lazy")
+    mean = sum(record["measures"]["heldout"]["loss"] for record in recorded) / 3
+    assert found["lazy"]["held-out loss"].startswith(f"{mean:.3f} [")
 
 
 @pytest.mark.slow

@@ -6,12 +6,9 @@ import pytest
 from lazy_lab.measures import (
     bias_noise,
     effective_range,
-    excess_sink,
     inhibition_of_return,
     inhibition_share,
-    uniform_sink_ratio,
 )
-from lazy_lab.statistics import student_interval
 
 SINGLE = [[distance, distance] for distance in range(128)]
 
@@ -37,21 +34,22 @@ def test_noise_does_not_depend_on_the_width_of_the_ranges():
 
 
 def test_inhibition_of_return_does_not_use_the_own_token():
-    assert inhibition_of_return(curve(own=-5.0), SINGLE)["holds"]
-    assert inhibition_of_return(curve(own=5.0), SINGLE)["holds"]
+    assert inhibition_of_return(curve(own=-5.0), SINGLE)
+    assert inhibition_of_return(curve(own=5.0), SINGLE)
     # A large bias at distance 0 does not count as a large bias at distance 1.
-    assert not inhibition_of_return(curve(near=-0.2, own=5.0), SINGLE)["holds"]
+    assert not inhibition_of_return(curve(near=-0.2, own=5.0), SINGLE)
 
 
 def test_inhibition_of_return_needs_a_dip_below_the_noise_that_fades():
-    assert not inhibition_of_return(curve(dip=0.0), SINGLE)["holds"]
+    assert not inhibition_of_return(curve(dip=0.0), SINGLE)
     lasting = curve()
     lasting[11:] -= 0.5
-    assert not inhibition_of_return(lasting, SINGLE)["holds"]
+    assert not inhibition_of_return(lasting, SINGLE)
 
 
 def test_mirrored_curves_are_the_control():
-    assert inhibition_share([[curve(), curve()], [-curve(), curve(dip=0.0)]], SINGLE) == (0.5, 0.25)
+    curves = np.array([[curve(), curve()], [-curve(), curve(dip=0.0)]])
+    assert (inhibition_share(curves, SINGLE), inhibition_share(-curves, SINGLE)) == (0.5, 0.25)
 
 
 def test_inhibition_of_return_refuses_wide_ranges_near_the_query():
@@ -62,20 +60,9 @@ def test_inhibition_of_return_refuses_wide_ranges_near_the_query():
 def test_effective_range_is_where_zeroing_starts_to_cost():
     rest = np.random.default_rng(2).normal(size=(1, 50))
     cost = np.array([[0.3], [0.1], [0.02], [0.001], [0.0]])
-    assert effective_range([0, 1, 4, 16, 127], rest + cost, student_interval) == 16
+    assert effective_range([0, 1, 4, 16, 127], rest + cost) == 16
     # If zeroing beyond a small distance costs nothing by chance, this distance is not the effective range, because
     # zeroing beyond a larger distance has a cost.
     cost[0] = 0
-    assert effective_range([0, 1, 4, 16, 127], rest + cost, student_interval) == 16
-    assert effective_range([0, 1], rest + [[0.3], [0.0]], student_interval) == 1
-
-
-@pytest.mark.parametrize("constant", [False, True])
-def test_null_of_the_excess_sink_is_the_ratio_of_uniform_rows(constant):
-    offsets, length = np.array([[-1.5, -1.0, -0.25, 0.0]]) * (0.01 if constant else 1), 64
-    expected = [
-        sum(max(0.0, 1 / i + (tau if constant else tau / i)) for i in range(1, length + 1)) / length
-        for tau in offsets[0]
-    ]
-    np.testing.assert_allclose(uniform_sink_ratio(offsets, length, constant)[0], expected, rtol=1e-12)
-    assert excess_sink([expected], offsets, length, constant) == pytest.approx(0, abs=1e-15)
+    assert effective_range([0, 1, 4, 16, 127], rest + cost) == 16
+    assert effective_range([0, 1], rest + [[0.3], [0.0]]) == 1

@@ -1,20 +1,62 @@
 """Recipes of `lazy lab`: which models are trained, what is measured on them, and which numbers are on the page.
 
-A recipe is a Recipe object in one of the modules MODULES. Its page has a table with one row per model: the mean over
-seeds of each quantity, its 95 % interval, and the published value if the paper has one. A second table has the
-differences between models, paired by seed.
+Each module of MODULES has a function recipes(scale) that returns a list of Recipe objects. The page of a recipe has a
+table with one row per model: the mean over seeds of each quantity, its 95 % interval, and the published value if the
+paper has one. A second table has the differences between models, paired by seed.
 """
 
+import difflib
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from .. import charts
 from ..errors import UserError
+from ..published import TABLE2
 
-MODULES = ("tables", "figures", "rivals", "studies", "evidence")
+MODULES = ("tables", "figures", "checks", "evidence")
+
+
+@dataclass
+class Model:
+    """A model of a recipe. `overrides` maps configuration keys to values. `files`, if given, replaces the configuration
+    files of the scale. `kind` is the name of the architecture in configs/models."""
+
+    name: str
+    overrides: dict = field(default_factory=dict)
+    kind: str = "transformer"
+    files: tuple = ()
+
+    @property
+    def attends(self):
+        return self.kind == "transformer"
+
+    def configuration(self, scale, seed):
+        """Returns (configuration files, overrides) for the training with the given seed."""
+        files = self.files or tuple(file.format(kind=self.kind) for file in scale.files)
+        overrides = {"model.kind": self.kind.replace("-", "_")}
+        if not self.files:
+            overrides |= scale.overrides | (scale.attention if self.attends else {})
+        return files, overrides | self.overrides | {"training.seed": 41 + seed}
+
+
+@dataclass
+class Measurement:
+    """A measurement of every model, or only of the models in `models`. `kind` is a kind of `lazy measure`, "tasks" for
+    the benchmarks of `lazy eval`, or "domains" for loss and attention sink on the text folders of --domain. `given`:
+    measure the models that the user passes by --model instead of trained models. `baselines`: models whose time is
+    measured alternately with the time of each model. `needs_data`: the measurement is skipped without --data."""
+
+    kind: str
+    settings: dict = field(default_factory=dict)
+    models: tuple = ()
+    baselines: tuple = ()
+    given: bool = False
+    needs_data: bool = False
+    reads: str = "corpus"  # input: "" (none), "corpus" (only --corpus), or "text" (--text or --corpus)
 
 
 @dataclass(frozen=True)
@@ -32,9 +74,21 @@ class Scale:
     window: int  # number of distances with a learned bias
     settings: dict
 
-    @property
-    def small(self):
-        return self.name == "small"
+    def lazy(self, name="lazy", overrides=()):
+        """Returns a Lazy model: Elastic-Softmax with the initial offset tau = -1, a distance bias, and RoPE with base
+        1.5e5. `overrides` are changes of this configuration."""
+        own = {"model.normalizer": "elastic", "model.distance_bias_window": self.window, "model.rope_theta": 150000}
+        return Model(name, own | dict(overrides))
+
+    def measure(self, *parts, **options):
+        """Returns the measurement `lazy measure model`, restricted to `parts`, such as "heldout" and "sinks"."""
+        return Measurement("model", self.settings | {"parts": list(parts)}, **options)
+
+    def measure_lengths(self, *factors):
+        """Returns the measurement of the loss and of the collapse of hidden states at multiples of the context."""
+        lengths = [factor * self.context for factor in factors]
+        parts = ["heldout", "lengths", "collapse_by_length"]
+        return Measurement("model", self.settings | {"lengths": lengths, "parts": parts})
 
 
 def measure_settings(context, lengths, heldout, sinks, blocks, bos):
@@ -65,91 +119,59 @@ SCALES = {
 
 
 @dataclass
-class Model:
-    """A model of a recipe. `overrides` maps configuration keys to values. `files`, if given, replaces the configuration
-    files of the scale. `kind` is the name of the architecture in configs/models. `rates`: learning rates that are
-    compared by short trainings with the additional overrides `trial`; the model is trained with the rate that gives the
-    lowest held-out loss."""
-
-    name: str
-    overrides: dict = field(default_factory=dict)
-    kind: str = "transformer"
-    files: tuple = ()
-    rates: tuple = ()
-    trial: dict = field(default_factory=dict)
-
-    @property
-    def attends(self):
-        return self.kind == "transformer"
-
-    def configuration(self, scale, seed):
-        """Returns (configuration files, overrides) for the training with the given seed."""
-        files = self.files or tuple(file.format(kind=self.kind) for file in scale.files)
-        overrides = {"model.kind": self.kind.replace("-", "_")} | ({} if self.files else scale.overrides)
-        if self.attends and not self.files:
-            overrides |= scale.attention
-        return files, overrides | self.overrides | {"training.seed": 41 + seed}
-
-
-@dataclass
-class Measurement:
-    """A measurement of every model, or only of the models in `models`. `kind` is a kind of `lazy measure`, or "tasks"
-    for `lazy eval --tasks`. `given`: measure the models that the user passes by --model instead of trained models.
-    `baselines`: models whose time is measured alternately with the time of each model. `needs_data`: the measurement is
-    skipped without --data."""
-
-    kind: str
-    settings: dict = field(default_factory=dict)
-    models: tuple = ()
-    baselines: tuple = ()
-    given: bool = False
-    needs_data: bool = False
-    reads: str = "corpus"  # input: "" (none), "corpus" (only --corpus), or "text" (--text or --corpus)
-
-    def selects(self, model):
-        return not self.models or model.name in self.models
-
-
-@dataclass
 class Column:
     """One measured quantity, a column of the page's table. `value` is a function that receives the measurements of one
-    model as {kind: values} and returns a number, or a path of keys such as "model heldout loss", whose numbers are
-    averaged. If a key is missing, the quantity was not measured. `paper` maps names of models to published values."""
+    model as {kind: values} and returns a number, or a path of keys such as "model/heldout/loss", whose numbers are
+    averaged. If a key is missing, the quantity was not measured. `minus` is the path of a number that is subtracted.
+    `paper` maps names of models to published values."""
 
     title: str
     value: Callable | str
     factor: float = 1.0
     digits: int = 3
     paper: dict = field(default_factory=dict)
+    minus: str = ""
 
     def __call__(self, measured):
         found = self.value(measured) if callable(self.value) else mean_at(measured, self.value)
-        return self.factor * found
+        return self.factor * (found - mean_at(measured, self.minus) if self.minus else found)
 
 
 def mean_at(measured, path):
-    """Returns the mean of all numbers at a path, for example "model heldout loss": keys separated by spaces."""
-    for key in path.split():
-        measured = measured[key]
-    return float(np.mean(measured))
+    """Returns the mean of all numbers at a path, for example "model/heldout/loss": keys separated by slashes. The key *
+    stands for all keys, whose means have the same weight."""
+    found = [measured]
+    for key in path.split("/"):
+        found = [item for values in found for item in (values.values() if key == "*" else [values[key]])]
+    return float(np.mean([np.mean(values) for values in found]))
 
 
-def line_chart(series, x, y, lengths=False):
-    """Returns a figure with one line for each (label, x values, y values) of `series`, or None if `series` has no data.
-    lengths: whether the x axis is logarithmic and shows lengths in tokens."""
-    series = [item for item in series if len(item[1])]
-    if not series:
-        return None
-    figure, axes = charts.figure()
-    for index, (label, xs, ys) in enumerate(series):
-        color = charts.color(charts.series_role(index))
-        axes.plot(xs, ys, color=color, marker=charts.marker(index), label=label)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    if lengths:
-        charts.length_axis(axes, series[0][1])
-    axes.legend(ncols=2)
-    return figure
+def sinks(measured):
+    """Returns the sink measures at the training length. The sequences begin with BOS if they did so in training."""
+    by_length = measured["model"]["sinks"]
+    found = by_length[max(by_length, key=int)]
+    return found.get("bos") or found["no_bos"]
+
+
+LOSS = Column("held-out loss", "model/heldout/loss")
+EXCESS = Column("excess sink, points", lambda measured: sinks(measured)["excess_at_offsets"], 100, 2)
+LOSS_AND_SINKS = [
+    LOSS,
+    Column("density, %", lambda measured: sinks(measured)["density"], 100, 1),
+    Column("sink ratio, %", lambda measured: sinks(measured)["sink_ratio"], 100, 2),
+    EXCESS,
+]
+
+
+def published(columns, table):
+    """Returns the columns with published values. table: {model: values in the order of the columns}."""
+    return [
+        replace(column, paper={name: values[index] for name, values in table.items()})
+        for index, column in enumerate(columns)
+    ]
+
+
+TABLE2_COLUMNS = [*published(LOSS_AND_SINKS[:3], TABLE2), EXCESS]
 
 
 @dataclass
@@ -158,7 +180,7 @@ class Difference:
     all primary differences are corrected together by Holm's method. Other differences are shown without a p value."""
 
     question: str
-    column: str
+    column: Column
     over: str
     under: str
     primary: bool = False
@@ -166,72 +188,61 @@ class Difference:
 
 @dataclass
 class Recipe:
-    """`models`, `measurements` and `columns` are functions that receive the Scale and return the recipe's models, their
-    measurements and the columns of the page's table. `draw` receives the results and returns the picture as a
-    matplotlib figure, or None if measurements for the picture are missing."""
+    """The models, measurements, columns and differences of one page. `draw` receives the results (lab_page.Results) and
+    returns the picture as a matplotlib figure, or None if measurements for the picture are missing."""
 
     name: str
     title: str
     source: str
-    models: Callable = lambda scale: []
-    measurements: Callable = lambda scale: []
-    columns: Callable = lambda scale: []
-    differences: tuple = ()
-    notes: tuple = ()
+    models: Sequence[Model] = ()
+    measurements: Sequence[Measurement] = ()
+    columns: Sequence[Column] = ()
+    differences: Sequence[Difference] = ()
+    notes: Sequence[str] = ()
     draw: Callable | None = None
 
 
-def model_measurement(scale, *parts):
-    """Returns the measurement `lazy measure model`, restricted to `parts`, such as "heldout" and "sinks"."""
-    return Measurement("model", scale.settings | {"parts": list(parts)})
-
-
-# Models that several recipes use. Lazy has Elastic-Softmax with the initial offset tau = -1, a distance bias, and RoPE
-# with base 1.5e5.
+# Models that several recipes use.
 SOFTMAX = Model("softmax")
 SOFTMAX_BASE = Model("softmax-base150k", {"model.rope_theta": 150000})
 ELASTIC = Model("elastic", {"model.normalizer": "elastic"})
 
 
-def lazy_model(scale, name="lazy", **more):
-    bias = {"model.normalizer": "elastic", "model.distance_bias_window": scale.window, "model.rope_theta": 150000}
-    return Model(name, bias | {key.replace("__", "."): value for key, value in more.items()})
+def line_chart(series, x, y, lengths=False, line="-"):
+    """Returns a figure with one line for each (label, x values, y values) of `series`, or None if `series` has no data.
+    lengths: whether the x axis is logarithmic and shows lengths in tokens. line: line style; "" draws only markers."""
+    if not any(len(xs) for _, xs, _ in series):
+        return None
+    figure, axes = charts.figure()
+    for index, (label, xs, ys) in enumerate(series):
+        if len(xs):
+            color = charts.color(charts.series_role(index))
+            axes.plot(xs, ys, color=color, marker=charts.marker(index), ls=line, label=label)
+    axes.set(xlabel=x, ylabel=y)
+    if lengths:
+        charts.length_axis(axes, series[0][1])
+    axes.legend(ncols=2)
+    return figure
 
 
-def sinks_of(key):
-    """Returns a function that reads the sink measure `key` at the training length from the measurements of a model. The
-    sequences begin with BOS if they did so in training."""
-
-    def value(measured):
-        by_length = measured["model"]["sinks"]
-        found = by_length[max(by_length, key=int)]
-        return (found.get("bos") or found["no_bos"])[key]
-
-    return value
+def configurations():
+    """Returns the folder of the configurations: in a source tree, in an installation (share/lazy), or in a wheel."""
+    package = Path(__file__).resolve().parents[1]
+    candidates = (package.parents[1] / "configs", package.parent / "lazy_attention_cli" / "configs")
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    raise UserError(f"configurations: expected the folder {' or '.join(map(str, candidates))}, found none")
 
 
-def loss_column(**options):
-    return Column("held-out loss", "model heldout loss", **options)
-
-
-def sink_columns(density=None, sink=None):
-    return [
-        Column("density, %", sinks_of("density"), 100, 1, density or {}),
-        Column("sink ratio, %", sinks_of("sink_ratio"), 100, 2, sink or {}),
-        Column("excess sink, points", sinks_of("excess_at_offsets"), 100, 2),
-    ]
-
-
-def recipes():
+def recipes(scale):
     """Returns all recipes by name, in the order of MODULES."""
-    found = [recipe for name in MODULES for recipe in importlib.import_module(f"{__name__}.{name}").RECIPES]
-    return {recipe.name: recipe for recipe in found}
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in MODULES]
+    return {recipe.name: recipe for module in modules for recipe in module.recipes(scale)}
 
 
-def find_recipe(name):
-    import difflib
-
-    known = recipes()
+def find_recipe(name, scale):
+    known = recipes(scale)
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
