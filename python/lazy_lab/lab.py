@@ -8,6 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from .errors import UserError, exit_code_of
+from .lab_page import write_page
+from .lab_records import Recorded
+from .lab_steps import Plan
 from .recipes import SCALES, find_recipe, recipes
 from .steps import Runner, say, write_atomic
 
@@ -73,13 +76,6 @@ def selected(plan, only):
     return chosen
 
 
-def make_plan(options, recipe):
-    from .lab_records import Recorded
-    from .lab_steps import Plan
-
-    return Plan(options, recipe, Recorded() if options.scale == "small" and not options.no_records else None)
-
-
 def run_recipe(options, plan, runner):
     """Runs the steps of a recipe. Returns the number of steps that are not finished."""
     chosen = set() if options.report else selected(plan, options.only)
@@ -143,10 +139,11 @@ def run(arguments):
         return run_study(options)
     scale = SCALES[options.scale]
     wanted = recipes(scale).values() if options.recipe == "all" else [find_recipe(options.recipe, scale)]
+    recorded = Recorded() if options.scale == "small" and not options.no_records else None
     runner = Runner(options.output / options.scale, options.program, options.threads, "lab")
     summaries = []
     for recipe in wanted:
-        plan = make_plan(options, recipe)
+        plan = Plan(options, recipe, recorded)
         if options.dry_run:
             summaries.append(dry_run(options, plan, runner))
             continue
@@ -154,8 +151,6 @@ def run(arguments):
         if remaining and not options.report:
             say(f"{recipe.name}: {remaining} steps remain; add --report to write the page of the finished steps", "lab")
             continue
-        from .lab_page import write_page
-
         path, summary = write_page(plan, options.line)
         summaries.append(summary)
         if not options.json:

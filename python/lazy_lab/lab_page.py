@@ -4,6 +4,7 @@ between models, and the picture."""
 import pandas as pd
 
 from . import charts, records
+from .recipes import at
 from .recipes.tables import dataset_sizes
 from .statistics import holm, p_value, paired_values, student_interval
 from .steps import write_atomic
@@ -27,9 +28,9 @@ class Results:
                     continue
         return out
 
-    def read(self, model, value):
-        """Returns the values of by_seed() as a list."""
-        return list(self.by_seed(model, value).values())
+    def read(self, model, path, convert=lambda found: found):
+        """Returns the values at a path (see recipes.at) of all seeds, converted by convert()."""
+        return list(self.by_seed(model, lambda measured: convert(at(measured, path))).values())
 
 
 def with_interval(interval, digits):
@@ -48,7 +49,7 @@ def table(columns, results):
     with the published values. Columns without any measured value are omitted."""
     frame = pd.DataFrame({"model": results.models})
     for column in columns:
-        found = [results.read(model, column) for model in results.models]
+        found = [list(results.by_seed(model, column).values()) for model in results.models]
         if any(found):
             frame[column.title] = [
                 with_interval(student_interval(values), column.digits) if values else "–" for values in found

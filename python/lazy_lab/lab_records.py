@@ -58,7 +58,7 @@ def model_parts(kind, record):
         found = means(values)
         if "elastic" not in str(record["inputs"]["trainings"]) and "excess" in found:
             found["excess_at_offsets"] = found["excess"]
-        return {"sinks": {"512": {"bos" if record["settings"]["bos"] else "no_bos": found}}}
+        return {"sinks": {"512": {"bos": found}}}
     if kind == "lengths":
         losses = {length: {"loss": mean(loss)} for length, loss in values["heldout"].items()}
         collapse = {length: means(found) for length, found in values.get("collapse", {}).items()}

@@ -120,45 +120,52 @@ SCALES = {
 
 @dataclass
 class Column:
-    """One measured quantity, a column of the page's table. `value` is a function that receives the measurements of one
-    model as {kind: values} and returns a number, or a path of keys such as "model/heldout/loss", whose numbers are
-    averaged. If a key is missing, the quantity was not measured. `minus` is the path of a number that is subtracted.
-    `paper` maps names of models to published values."""
+    """One measured quantity, a column of the page's table. `path` leads to a value in the measurements of a model (see
+    at), and `reduce` computes a number from this value. `minus` is the path of a number that is subtracted, and `over`
+    the path of a number by which the result is divided. If a key is missing, the quantity was not measured. `paper`
+    maps names of models to published values."""
 
     title: str
-    value: Callable | str
+    path: str
     factor: float = 1.0
     digits: int = 3
-    paper: dict = field(default_factory=dict)
+    reduce: Callable = np.mean
     minus: str = ""
+    over: str = ""
+    paper: dict = field(default_factory=dict)
 
     def __call__(self, measured):
-        found = self.value(measured) if callable(self.value) else mean_at(measured, self.value)
-        return self.factor * (found - mean_at(measured, self.minus) if self.minus else found)
+        found = self.reduce(at(measured, self.path))
+        found -= np.mean(at(measured, self.minus)) if self.minus else 0
+        return float(self.factor * found / (np.mean(at(measured, self.over)) if self.over else 1))
 
 
-def mean_at(measured, path):
-    """Returns the mean of all numbers at a path, for example "model/heldout/loss": keys separated by slashes. The key *
-    stands for all keys, whose means have the same weight."""
-    found = [measured]
-    for key in path.split("/"):
-        found = [item for values in found for item in (values.values() if key == "*" else [values[key]])]
-    return float(np.mean([np.mean(values) for values in found]))
+def at(values, path):
+    """Returns the value at a path in {kind of measurement: values}: keys separated by slashes, such as
+    "model/heldout/loss". The key * stands for all keys, whose values are returned as a list."""
+    key, _, rest = path.partition("/")
+    if not key:
+        return values
+    return [at(value, rest) for value in values.values()] if key == "*" else at(values[key], rest)
 
 
-def sinks(measured):
-    """Returns the sink measures at the training length. The sequences begin with BOS if they did so in training."""
-    by_length = measured["model"]["sinks"]
-    found = by_length[max(by_length, key=int)]
-    return found.get("bos") or found["no_bos"]
+def at_largest_length(key):
+    """Returns a function that reads `key` at the largest length of {length: measures}. Sink measures are read for
+    sequences that begin with BOS if they did so in training."""
+
+    def read(by_length):
+        found = by_length[max(by_length, key=int)]
+        return (found.get("bos") or found.get("no_bos") or found)[key]
+
+    return read
 
 
 LOSS = Column("held-out loss", "model/heldout/loss")
-EXCESS = Column("excess sink, points", lambda measured: sinks(measured)["excess_at_offsets"], 100, 2)
+EXCESS = Column("excess sink, points", "model/sinks", 100, 2, at_largest_length("excess_at_offsets"))
 LOSS_AND_SINKS = [
     LOSS,
-    Column("density, %", lambda measured: sinks(measured)["density"], 100, 1),
-    Column("sink ratio, %", lambda measured: sinks(measured)["sink_ratio"], 100, 2),
+    Column("density, %", "model/sinks", 100, 1, at_largest_length("density")),
+    Column("sink ratio, %", "model/sinks", 100, 2, at_largest_length("sink_ratio")),
     EXCESS,
 ]
 

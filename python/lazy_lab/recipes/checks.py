@@ -17,11 +17,10 @@ from . import (
     Measurement,
     Model,
     Recipe,
+    at_largest_length,
     line_chart,
-    mean_at,
-    sinks,
 )
-from .figures import RISE
+from .figures import rise
 
 OTHERS = [
     Model("gated", {"model.attention_gate": "head"}),
@@ -34,8 +33,10 @@ FORMATS = ["w8a8", "w8a8:tensor", "w4a4", "kv8", "kv4", "kv4:channel"]
 
 def draw_rivals(results):
     """Draws the held-out loss against the excess sink of every model, with one point per seed."""
-    points = {name: results.read(name, lambda measured: (EXCESS(measured), LOSS(measured))) for name in results.models}
-    series = [(name, *(zip(*found) if found else ([], []))) for name, found in points.items()]
+    series = []
+    for name in results.models:
+        points = results.by_seed(name, lambda measured: (EXCESS(measured), LOSS(measured))).values()
+        series.append((name, [x for x, _ in points], [y for _, y in points]))
     return line_chart(series, "excess sink, percentage points", "held-out loss, nats per token", line="")
 
 
@@ -71,14 +72,15 @@ def rivals(scale):
         name: Column(f"loss added by {name}", f"cache/caches/{name}/loss", minus="cache/full") for name in caches
     }
 
-    def relative_time(title, path):
-        """Returns a column of the time divided by the time of the softmax model. Both were timed alternately."""
-        ours, softmax = (f"speed/{form}/{path}/median" for form in ("as trained", "softmax"))
-        return Column(title, lambda measured: mean_at(measured, ours) / mean_at(measured, softmax), digits=2)
-
+    # Times are divided by the time of the softmax model, which was timed alternately.
     time_columns = [
-        relative_time("time of a training step / softmax", f"{context}/train_ms"),
-        relative_time("time of a decode step / softmax", f"{4 * context}/decode_ms"),
+        Column(
+            f"time of a {step} step / softmax",
+            f"speed/as trained/{length}/{key}/median",
+            digits=2,
+            over=f"speed/softmax/{length}/{key}/median",
+        )
+        for step, key, length in (("training", "train_ms", context), ("decode", "decode_ms", 4 * context))
     ]
 
     def each(question, column):
@@ -93,7 +95,7 @@ def rivals(scale):
             [scale.measure("heldout", "sinks"), outliers, quantization, cache, speed],
             [
                 *LOSS_AND_SINKS,
-                Column("Sink_1^0.3, % of heads", lambda measured: sinks(measured)["sink_1"], 100, 1),
+                Column("Sink_1^0.3, % of heads", "model/sinks", 100, 1, at_largest_length("sink_1")),
                 kurtosis,
                 format_columns["w4a4"],
                 format_columns["kv4"],
@@ -155,7 +157,7 @@ STARTS = (-2, -1.5, -1, -0.5, 0)
 def recipes(scale):
     losses_and_sinks = [scale.measure("heldout", "sinks")]
     pair = [scale.lazy(), SOFTMAX_BASE]
-    exact_loss = Column(LOSS.title, LOSS.value, digits=4)
+    exact_loss = Column(LOSS.title, LOSS.path, digits=4)
     domain_loss = Column("loss, mean over --domain", "domains/*/loss")
     added_by_window = Column("added by a window", "streaming/window", minus="streaming/full")
     batch, dtype = {"tiny": (1, "fp32"), "small": (8, "bf16"), "paper": (4, "bf16")}[scale.name]
@@ -198,7 +200,7 @@ def recipes(scale):
             [scale.lazy(f"lazy-base{base}", {"model.rope_theta": base}) for base in BASES]
             + [Model(f"softmax-base{base}", {"model.rope_theta": base}) for base in BASES],
             [scale.measure("sinks"), scale.measure_lengths(1, 4)],
-            [*LOSS_AND_SINKS, RISE],
+            [*LOSS_AND_SINKS, rise(scale, 4)],
             [
                 Difference(f"Lazy against softmax, base {base}", LOSS, f"lazy-base{base}", f"softmax-base{base}")
                 for base in BASES

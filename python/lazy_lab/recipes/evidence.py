@@ -9,8 +9,19 @@ from functools import cache
 import numpy as np
 import tomllib
 
-from . import EXCESS, LOSS, LOSS_AND_SINKS, Column, Difference, Model, Recipe, configurations, line_chart, sinks
-from .figures import RISE
+from . import (
+    EXCESS,
+    LOSS,
+    LOSS_AND_SINKS,
+    Column,
+    Difference,
+    Model,
+    Recipe,
+    at_largest_length,
+    configurations,
+    line_chart,
+)
+from .figures import rise
 
 
 @cache
@@ -72,8 +83,9 @@ def draw_sinks(results):
     """Draws the sink ratio (mean over heads and seeds) by layer, one line per model of the block."""
     series = []
     for name in results.models:
-        found = results.read(name, lambda measured: sinks(measured)["by_head"]["sink_ratio"])  # [seed][layer][head]
-        by_layer = 100 * np.mean(found, axis=(0, 2)) if found else []
+        by_head = results.read(name, "model/sinks", at_largest_length("by_head"))
+        ratios = [found["sink_ratio"] for found in by_head]  # [seed][layer][head]
+        by_layer = 100 * np.mean(ratios, axis=(0, 2)) if ratios else []
         series.append((name, np.arange(1, len(by_layer) + 1), by_layer))
     return line_chart(series, "layer", "weight on the first key, %")
 
@@ -81,7 +93,7 @@ def draw_sinks(results):
 def recipes(scale):
     columns = [
         *LOSS_AND_SINKS,
-        RISE,
+        rise(scale, 4),
         Column("WikiText, nats per token, BOS", "model/wikitext/bos_every_window/loss_per_token"),
         Column("WikiText, nats per token, no BOS", "model/wikitext/no_bos/loss_per_token"),
         Column("LAMBADA, last word, %", "model/lambada/bos_every_window/last_word_accuracy", 100, 2),

@@ -13,6 +13,7 @@ from . import (
     Measurement,
     Model,
     Recipe,
+    at_largest_length,
     line_chart,
 )
 
@@ -24,76 +25,75 @@ def layers_of(values, first, last, of=24):
     return values[low : max(low + 1, round(last * len(values) / of))]
 
 
-def biases(measured):
-    """Returns the learned distance bias as a pair: the mean bias [layer][head][range] over each range of distances, and
-    the list of the ranges as [first, last] distance."""
-    bias = measured["model"]["learned"]["distance_bias"]
-    return np.array(bias["bias"]), np.array(bias["distances"])
+def biases(found):
+    """Converts a recorded distance bias to a pair of arrays: the mean bias (layers, heads, ranges) over each range of
+    distances, and the ranges (ranges, 2), the first and the last distance of each range."""
+    return np.array(found["bias"]), np.array(found["distances"])
 
 
-def bias_size(measured, first, last):
-    """Returns the mean |bias| over the layers `first` to `last` (see layers_of), all heads and all distances."""
-    curves, ranges = biases(measured)
-    widths = ranges[:, 1] - ranges[:, 0] + 1
-    return float(np.average(np.abs(layers_of(curves, first, last)), axis=-1, weights=widths).mean())
+def bias_size(first, last):
+    """Returns a function that computes the mean |bias| over the layers `first` to `last`, all heads and all distances.
+    See layers_of for the numbering of layers."""
+
+    def size(found):
+        curves, ranges = biases(found)
+        widths = ranges[:, 1] - ranges[:, 0] + 1
+        return np.average(np.abs(layers_of(curves, first, last)), axis=-1, weights=widths).mean()
+
+    return size
 
 
-def first_slope(measured):
+def first_slope(found):
     """Returns the slope of a straight line fitted to the biases of the first layer (mean over heads) at distances up to
     100."""
-    curves, ranges = biases(measured)
+    curves, ranges = biases(found)
     used = ranges[:, 1] <= 100
-    return float(np.polyfit(ranges[used].mean(axis=1), curves[0][:, used].T, 1)[0].mean())
+    return np.polyfit(ranges[used].mean(axis=1), curves[0][:, used].T, 1)[0].mean()
 
 
-def inhibition(measured, sign):
-    """Returns the share of heads in layers 11 to 24 whose distance bias, times `sign`, shows inhibition of return."""
-    curves, ranges = biases(measured)
-    return inhibition_share(sign * layers_of(curves, 11, 24), ranges)
+def inhibition(sign):
+    """Returns a function that computes the share of heads in layers 11 to 24 whose distance bias, multiplied by `sign`,
+    shows inhibition of return."""
+
+    def share(found):
+        curves, ranges = biases(found)
+        return inhibition_share(sign * layers_of(curves, 11, 24), ranges)
+
+    return share
 
 
-def bias_reach(measured):
-    """Returns the effective range of the distance bias: zeroing the bias beyond it hardly increases the loss."""
-    return effective_range(measured["bias_range"]["distances"], measured["bias_range"]["loss"])
+def bias_reach(found):
+    return effective_range(found["distances"], found["loss"])
 
 
-def alibi_change(measured):
-    """Returns the mean relative change of the trained ALiBi slopes from their initial values, which are
+def alibi_change(slopes):
+    """Returns the mean relative change of the trained ALiBi slopes (layers, heads) from their initial values, which are
     2^(-8 h / heads) for the heads h = 1, 2, ..."""
-    slopes = np.array(measured["model"]["learned"]["alibi_slopes"])  # (layers, heads)
+    slopes = np.array(slopes)
     start = 2.0 ** (-8 * np.arange(1, slopes.shape[1] + 1) / slopes.shape[1])
-    return float(np.abs(slopes / start - 1).mean())
+    return np.abs(slopes / start - 1).mean()
 
 
-def offsets(measured):
-    """Returns the offsets tau (layers, heads)."""
-    return np.array(measured["model"]["learned"]["tau"])
+def offset_column(title, first, last, size):
+    """Returns the column of the mean of size(tau) over the layers `first` to `last` (see layers_of)."""
+    title = f"{title} of layers {first} to {last}"
+    return Column(title, "model/learned/tau", reduce=lambda tau: np.mean(size(layers_of(tau, first, last))))
 
 
-def length_losses(measured):
-    """Returns {length in tokens: loss} in the order of the lengths."""
-    lengths = measured["model"]["lengths"]["bos_every_window"]
-    return {length: lengths[str(length)]["loss"] for length in sorted(map(int, lengths))}
+def rise(scale, factor):
+    """Returns the column of the loss at `factor` times the training length minus the loss at the training length."""
+    loss = "model/lengths/bos_every_window/{}/loss"
+    title = f"rise to {factor} x the training length, nats"
+    return Column(title, loss.format(factor * scale.context), minus=loss.format(scale.context))
 
 
-def rise(measured, factor):
-    """Returns the loss at `factor` times the training length minus the loss at the training length."""
-    losses = length_losses(measured)
-    return losses[factor * min(losses)] - losses[min(losses)]
-
-
-def collapse(measured, key):
-    by_length = measured["model"]["collapse_by_length"]
-    return by_length[max(by_length, key=int)][key]
-
-
-RISE = Column("rise to 4 x the training length, nats", lambda measured: rise(measured, 4))
+BIAS, COLLAPSE = "model/learned/distance_bias", "model/collapse_by_length"
 BIAS_COLUMNS = [
     LOSS,
-    Column("mean absolute bias", lambda measured: bias_size(measured, 1, 24)),
-    Column("effective range, tokens", bias_reach, digits=0),
-    Column("heads with inhibition of return above layer 10, %", lambda measured: inhibition(measured, 1), 100, 1),
-    Column("the same for mirrored curves (control), %", lambda measured: inhibition(measured, -1), 100, 1),
+    Column("mean absolute bias", BIAS, reduce=bias_size(1, 24)),
+    Column("effective range, tokens", "bias_range", 1, 0, bias_reach),
+    Column("heads with inhibition of return above layer 10, %", BIAS, 100, 1, inhibition(1)),
+    Column("the same for mirrored curves (control), %", BIAS, 100, 1, inhibition(-1)),
 ]
 RANGE_NOTE = "Effective range: the smallest distance beyond which zeroing the bias costs at most 0.005 nats per token."
 LAYER_NOTE = "Layers are numbered as in the paper's models of 24 layers, at the same fractions of the depth."
@@ -109,7 +109,7 @@ REPETITION = [
 def draw_biases(results):
     """Draws the distance bias (mean over heads) by distance for the first, the middle and the last layer of the
     recipe's first model."""
-    found = results.read(results.models[0], biases)
+    found = results.read(results.models[0], BIAS, biases)
     if not found:
         return None
     curves, x = np.mean([curves.mean(axis=1) for curves, _ in found], axis=0), found[0][1].mean(axis=1)
@@ -119,7 +119,7 @@ def draw_biases(results):
 
 def draw_offsets(results):
     """Draws the offset tau of every head of the Lazy model by layer."""
-    found = results.read("lazy", offsets)
+    found = results.read("lazy", "model/learned/tau")  # [seed][layer][head]
     by_head = np.mean(found, axis=0).T if found else []
     series = [(f"head {head}", range(1, len(tau) + 1), tau) for head, tau in enumerate(by_head, 1)]
     return line_chart(series, "layer", "offset tau")
@@ -128,14 +128,15 @@ def draw_offsets(results):
 def draw_lengths(results):
     series = []
     for name in results.models:
-        found = results.read(name, length_losses)
-        lengths = list(found[0]) if found else []
-        series.append((name, lengths, [np.mean([losses[length] for losses in found]) for length in lengths]))
+        found = results.read(name, "model/lengths/bos_every_window")
+        lengths = sorted(found[0], key=int) if found else []
+        losses = [np.mean([by_length[length]["loss"] for by_length in found]) for length in lengths]
+        series.append((name, list(map(int, lengths)), losses))
     return line_chart(series, "sequence length, tokens", "loss, nats per token", lengths=True)
 
 
 def draw_mask(results):
-    found = [masks[0] for name in results.models if (masks := results.read(name, lambda measured: measured["mask"]))]
+    found = [masks[0] for name in results.models if (masks := results.read(name, "mask"))]
     x = [mask["position"] for mask in found]
     named = (("BOS at position k", "masked"), ("first position", "first"))
     series = [(label, x, [100 * np.mean(mask[key]) for mask in found]) for label, key in named]
@@ -157,15 +158,8 @@ def bias_models(scale):
     ]
 
 
-def offset_column(title, first, last, size):
-    """Returns the column of the mean of size(tau) over the layers `first` to `last` (see layers_of)."""
-    return Column(
-        f"{title} of layers {first} to {last}",
-        lambda measured: size(layers_of(offsets(measured), first, last)).mean(),
-    )
-
-
 def recipes(scale):
+    rise_to_4 = rise(scale, 4)
     bias_measurements = [
         scale.measure("heldout", "learned"),
         Measurement("bias_range", {"length": scale.context}, ("lazy", "bias-alone", "rope-bias", "alibi-bias")),
@@ -221,10 +215,10 @@ def recipes(scale):
             bias_measurements,
             [
                 *BIAS_COLUMNS,
-                Column("slope of the first layer up to distance 100", first_slope, 1, 5),
-                Column("mean absolute bias of the first layer", lambda measured: bias_size(measured, 1, 1)),
-                Column("mean absolute bias of layers 2 to 10", lambda measured: bias_size(measured, 2, 10)),
-                Column("mean absolute bias above layer 10", lambda measured: bias_size(measured, 11, 24)),
+                Column("slope of the first layer up to distance 100", BIAS, 1, 5, first_slope),
+                Column("mean absolute bias of the first layer", BIAS, reduce=bias_size(1, 1)),
+                Column("mean absolute bias of layers 2 to 10", BIAS, reduce=bias_size(2, 10)),
+                Column("mean absolute bias above layer 10", BIAS, reduce=bias_size(11, 24)),
             ],
             notes=[LAYER_NOTE, RANGE_NOTE],
             draw=draw_biases,
@@ -260,17 +254,15 @@ def recipes(scale):
             [scale.measure_lengths(1, 2, 4)],
             [
                 LOSS,
-                Column("rise to 2 x the training length, nats", lambda measured: rise(measured, 2)),
-                RISE,
-                Column("cosine of hidden states at the largest length", lambda measured: collapse(measured, "cosine")),
-                Column(
-                    "effective rank at the largest length", lambda measured: collapse(measured, "effective_rank"), 1, 1
-                ),
+                rise(scale, 2),
+                rise_to_4,
+                Column("cosine of hidden states at the largest length", COLLAPSE, reduce=at_largest_length("cosine")),
+                Column("effective rank at the largest length", COLLAPSE, 1, 1, at_largest_length("effective_rank")),
             ],
             [
-                Difference("Does the loss of Lazy rise less?", RISE, "lazy", "softmax", True),
-                Difference("The same at RoPE base 1.5e5", RISE, "lazy", "softmax-base150k", True),
-                Difference("The same at RoPE base 1e4", RISE, "lazy-base10k", "softmax"),
+                Difference("Does the loss of Lazy rise less?", rise_to_4, "lazy", "softmax", True),
+                Difference("The same at RoPE base 1.5e5", rise_to_4, "lazy", "softmax-base150k", True),
+                Difference("The same at RoPE base 1e4", rise_to_4, "lazy-base10k", "softmax"),
             ],
             ["All lengths predict the same tokens. The published figure has no numbers."],
             draw_lengths,
@@ -300,7 +292,10 @@ def recipes(scale):
             "paper, Figure 9 and appendix D",
             bias_models(scale),
             bias_measurements,
-            [*BIAS_COLUMNS, Column("relative change of the ALiBi slopes", alibi_change)],
+            [
+                *BIAS_COLUMNS,
+                Column("relative change of the ALiBi slopes", "model/learned/alibi_slopes", reduce=alibi_change),
+            ],
             notes=[RANGE_NOTE],
             draw=draw_biases,
         ),

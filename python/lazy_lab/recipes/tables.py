@@ -116,34 +116,31 @@ VECTORS = (
 )
 
 
-def first_over_others(place):
-    """Returns a function that computes, for the activations `place`, the norm at the first position divided by the mean
-    norm at the other positions, as a mean over layers and heads."""
-
-    def value(measured):
-        norms = np.array(measured["vectors"]["natural"][place]["norm"])  # (layers, heads, positions)
-        return float(np.mean(norms[..., 0] / norms[..., 1:].mean(axis=-1)))
-
-    return value
+def first_over_others(norms):
+    """Returns the norm at the first position divided by the mean norm at the other positions, as a mean over layers and
+    heads. norms: (layers, heads, positions)."""
+    norms = np.array(norms)
+    return float(np.mean(norms[..., 0] / norms[..., 1:].mean(axis=-1)))
 
 
-def relative_spread(place, text):
-    """Returns a function that computes how much the variance of the activations `place` varies with the position: the
-    standard deviation over positions divided by the mean over positions, as a mean over layers and heads."""
-
-    def value(measured):
-        variances = np.array(measured["vectors"][text][place]["variance"])
-        return float(np.mean(variances.std(axis=-1, ddof=1) / variances.mean(axis=-1)))
-
-    return value
+def relative_spread(variances):
+    """Returns how much the variance varies with the position: the standard deviation over positions divided by the mean
+    over positions, as a mean over layers and heads. variances: (layers, heads, positions)."""
+    variances = np.array(variances)
+    return float(np.mean(variances.std(axis=-1, ddof=1) / variances.mean(axis=-1)))
 
 
 def vector_columns(places):
-    columns = [Column(f"norm of {name}, first / others", first_over_others(place)) for name, place in places.items()]
-    for text in ("natural", "repeated"):
-        for name, place in places.items():
-            columns.append(Column(f"spread of the variance of {name}, {text}", relative_spread(place, text)))
-    return columns
+    columns = [
+        ("norm of {}, first / others", "natural", "norm", first_over_others),
+        ("spread of the variance of {}, natural", "natural", "variance", relative_spread),
+        ("spread of the variance of {}, repeated", "repeated", "variance", relative_spread),
+    ]
+    return [
+        Column(title.format(name), f"vectors/{text}/{place}/{key}", reduce=of)
+        for title, text, key, of in columns
+        for name, place in places.items()
+    ]
 
 
 def recipes(scale):
