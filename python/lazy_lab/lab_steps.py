@@ -171,16 +171,18 @@ class Plan:
     def _add_measurement(self, measurement, key, folder, needs, baselines=None):
         """Adds a step that measures the model in `folder`. The model is created by the steps `needs`."""
         options, kind, settings = self.options, measurement.kind, measurement.settings
-        inputs = {"kind": kind, "settings": settings, "device": options.device}
+        inputs, data = {"kind": kind, "settings": settings, "device": options.device}, []
         if not needs:
             inputs["model"] = folder_state(folder)
         if measurement.needs_data:
             inputs["data"] = str(options.data)
-        data = ["--data", str(options.data)] if measurement.needs_data else []
+            data = ["--data", inputs["data"]]
         if kind == "tasks":
             length = max(512, self.scale.context)  # some answers of PIQA have more than 256 tokens
             command = ["eval", str(folder), *data, "--max-length", str(length), "--device", options.device, "--output"]
+            read = task_values
         else:
+            read = lambda found: found["values"]
             command = ["measure", kind, str(folder), "--device", options.device]
             for name, value in settings.items():
                 text = ",".join(map(str, value)) if isinstance(value, list) else json.dumps(value).strip('"')
@@ -194,8 +196,7 @@ class Plan:
             elif measurement.reads:
                 command += ["--corpus", str(self.corpus)]
             command.append("--json")
-        file = self._add_output(key, kind, kind, inputs, needs, command)
-        self.files.append((key, kind, file, task_values if kind == "tasks" else lambda found: found["values"]))
+        self._add_output(key, kind, kind, kind, inputs, needs, command, read)
 
     def _add_domains(self, key, folder, needs):
         """Adds the steps that measure the loss and the attention sink on the text folders of --domain."""
@@ -211,22 +212,24 @@ class Plan:
                 ("loss", "eval", loss, lambda found: {"loss": found["results"]["heldout"]["loss,none"]}),
                 ("sinks", "sinks", sinks, lambda found: {"sink_ratio": found["overall"]["sink_ratio"]}),
             ):
-                step = self._add_output(
+                self._add_output(
                     key,
+                    "domains",
                     f"{domain}-{what}",
                     f"{what} on {domain}",
                     {"what": what} | inputs,
                     needs,
                     [command, str(folder), "--text", str(text), *words],
+                    lambda found, domain=domain, read=read: {domain: read(found)},
                 )
-                self.files.append((key, "domains", step, lambda found, d=domain, read=read: {d: read(found)}))
 
-    def _add_output(self, key, what, title, inputs, needs, command):
-        """Adds a measurement step. `command` lacks the output file, its last argument. Returns the output file."""
+    def _add_output(self, key, kind, what, title, inputs, needs, command, read):
+        """Adds a measurement step. `command` lacks its last argument, the output file. `read` converts the JSON object
+        in this file to the values of the measurement `kind`."""
         name = seeded(*key)
         step = self.add(f"{name}.{what}", f"measure {name}: {title}", "measure", inputs, "measured/*.json", needs)
         step.command = [*command, str(step.outputs[0])]
-        return step.outputs[0]
+        self.files.append((key, kind, step.outputs[0], read))
 
     def domain_text(self, domain, source):
         """Concatenates the text files of a folder to one file."""

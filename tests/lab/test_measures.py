@@ -1,24 +1,19 @@
-"""Tests of the measures of distance biases and attention sinks. The inputs are curves with known properties; some
-results are compared with direct sums."""
+"""Tests of the measures of distance biases. The inputs are curves with known properties."""
 
 import numpy as np
 import pytest
-from lazy_lab.measures import (
-    bias_noise,
-    effective_range,
-    inhibition_of_return,
-    inhibition_share,
-)
+from lazy_lab.measures import bias_noise, effective_range, inhibition_of_return, inhibition_share
 
 SINGLE = [[distance, distance] for distance in range(128)]
 
 
-def curve(near=1.0, dip=-0.5, own=-2.0, noise=0.02):
+def curve(near=1.0, dip=-0.5, own=-2.0, rest=0.0, noise=0.02):
     """Returns a distance bias with the value `own` at distance 0, `near` at distance 1, `dip` at distances 2 to 10, and
-    normally distributed noise at all distances."""
+    `rest` beyond. Normally distributed noise is added at all distances but the first two."""
     bias = noise * np.random.default_rng(0).normal(size=128)
     bias[0], bias[1] = own, near
     bias[2:11] += dip
+    bias[11:] += rest
     return bias
 
 
@@ -33,18 +28,18 @@ def test_noise_does_not_depend_on_the_width_of_the_ranges():
     assert bias_noise(means, ranges) == pytest.approx(0.1, rel=0.1)
 
 
-def test_inhibition_of_return_does_not_use_the_own_token():
-    assert inhibition_of_return(curve(own=-5.0), SINGLE)
-    assert inhibition_of_return(curve(own=5.0), SINGLE)
-    # A large bias at distance 0 does not count as a large bias at distance 1.
-    assert not inhibition_of_return(curve(near=-0.2, own=5.0), SINGLE)
-
-
-def test_inhibition_of_return_needs_a_dip_below_the_noise_that_fades():
-    assert not inhibition_of_return(curve(dip=0.0), SINGLE)
-    lasting = curve()
-    lasting[11:] -= 0.5
-    assert not inhibition_of_return(lasting, SINGLE)
+@pytest.mark.parametrize(
+    ("changes", "holds"),
+    [
+        ({"own": -5.0}, True),  # the own token is not used
+        ({"own": 5.0}, True),
+        ({"own": 5.0, "near": -0.2}, False),  # the neighbor is not raised
+        ({"dip": 0.0}, False),  # no dip below the noise
+        ({"rest": -0.5}, False),  # the suppression does not fade
+    ],
+)
+def test_inhibition_of_return(changes, holds):
+    assert inhibition_of_return(curve(**changes), SINGLE) == holds
 
 
 def test_mirrored_curves_are_the_control():
