@@ -11,7 +11,8 @@ from .errors import UserError, exit_code_of
 from .lab_page import write_page
 from .lab_records import Recorded
 from .lab_steps import Plan
-from .recipes import SCALES, find_recipe, recipes
+from .recipes import find_recipe, recipes
+from .recipes.scales import SCALES
 from .steps import Runner, say, write_atomic
 
 # Studies are Python modules that run their measurements in PyTorch and write their own pages, in contrast to recipes,

@@ -4,7 +4,7 @@ between models, and the picture."""
 import pandas as pd
 
 from . import charts, records
-from .recipes import at
+from .recipes.recipe import at
 from .recipes.tables import dataset_sizes
 from .statistics import holm, p_value, paired_values, student_interval
 from .steps import write_atomic

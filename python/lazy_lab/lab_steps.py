@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .errors import UserError
 from .plan import toml
-from .recipes import SCALES, configurations
+from .recipes.scales import SCALES, configurations
 from .steps import Step, read_object, write_atomic
 
 TINY_VOCABULARY = 2048

@@ -56,18 +56,18 @@ def inhibition_share(layers, ranges):
     return float(np.mean([[inhibition_of_return(curve, ranges) for curve in heads] for heads in layers]))
 
 
-def effective_range(distances, losses):
+def effective_range(found):
     """Returns the effective range of a distance bias: the smallest distance R of the grid such that zeroing all entries
     beyond R, or beyond any larger distance of the grid, costs at most EQUAL_LOSSES nats per token. The cost is the
     upper bound of the 95 % interval over texts.
 
-    distances: increasing grid; the last distance is so large that no entry is zeroed, so its loss is the unchanged
-    model's. losses: [distance][text] in nats per token."""
-    losses = np.asarray(losses, dtype=float)
-    found = distances[-1]
+    found: the result of `lazy measure bias_range`. found["distances"] is an increasing grid; its last distance is so
+    large that no entry is zeroed. found["loss"]: [distance][text] in nats per token."""
+    distances, losses = found["distances"], np.asarray(found["loss"], dtype=float)
+    reach = distances[-1]
     for distance, costs in reversed(list(zip(distances[:-1], losses[:-1] - losses[-1]))):
         high = student_interval(costs).high
         if high is None or high > EQUAL_LOSSES:
             break
-        found = distance
-    return found
+        reach = distance
+    return reach

@@ -14,7 +14,8 @@ for package in ("pandas", "scipy", "matplotlib", "pyarrow"):
 
 from lazy_lab import lab, records  # noqa: E402
 from lazy_lab.lab_steps import demo_text  # noqa: E402
-from lazy_lab.recipes import SCALES, configurations, recipes  # noqa: E402
+from lazy_lab.recipes import recipes  # noqa: E402
+from lazy_lab.recipes.scales import SCALES, configurations  # noqa: E402
 
 # The stub writes the same files as the commands of `lazy`. It reports the loss 3 for softmax and 2.5 for other
 # normalizers, plus seed / 100. It logs its calls in calls.txt. It fails if the file `broken` contains a word of its

@@ -55,9 +55,9 @@ def test_inhibition_of_return_refuses_wide_ranges_near_the_query():
 def test_effective_range_is_where_zeroing_starts_to_cost():
     rest = np.random.default_rng(2).normal(size=(1, 50))
     cost = np.array([[0.3], [0.1], [0.02], [0.001], [0.0]])
-    assert effective_range([0, 1, 4, 16, 127], rest + cost) == 16
+    assert effective_range({"distances": [0, 1, 4, 16, 127], "loss": rest + cost}) == 16
     # If zeroing beyond a small distance costs nothing by chance, this distance is not the effective range, because
     # zeroing beyond a larger distance has a cost.
     cost[0] = 0
-    assert effective_range([0, 1, 4, 16, 127], rest + cost) == 16
-    assert effective_range([0, 1], rest + [[0.3], [0.0]]) == 1
+    assert effective_range({"distances": [0, 1, 4, 16, 127], "loss": rest + cost}) == 16
+    assert effective_range({"distances": [0, 1], "loss": rest + [[0.3], [0.0]]}) == 1

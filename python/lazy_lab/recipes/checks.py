@@ -4,23 +4,9 @@ offsets, precision, text from other domains, KV caches, and time.
 The other mechanisms are gated attention (arXiv 2505.06708), off-by-one softmax, Softpick (arXiv 2504.20966) and learned
 sinks (gpt-oss). All models are trained by the same program."""
 
-from . import (
-    ELASTIC,
-    EXCESS,
-    LOSS,
-    LOSS_AND_SINKS,
-    SOFTMAX,
-    SOFTMAX_BASE,
-    TABLE2_COLUMNS,
-    Column,
-    Difference,
-    Measurement,
-    Model,
-    Recipe,
-    at_largest_length,
-    line_chart,
-)
+from .common import ELASTIC, EXCESS, LOSS, LOSS_AND_SINKS, SOFTMAX, SOFTMAX_BASE, TABLE2_COLUMNS, line_chart
 from .figures import rise
+from .recipe import Column, Difference, Measurement, Model, Recipe, at_largest_length
 
 OTHERS = [
     Model("gated", {"model.attention_gate": "head"}),
@@ -71,7 +57,6 @@ def rivals(scale):
     cache_columns = {
         name: Column(f"loss added by {name}", f"cache/caches/{name}/loss", minus="cache/full") for name in caches
     }
-
     # Times are divided by the time of the softmax model, which was timed alternately.
     time_columns = [
         Column(

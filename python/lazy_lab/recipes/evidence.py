@@ -9,19 +9,10 @@ from functools import cache
 import numpy as np
 import tomllib
 
-from . import (
-    EXCESS,
-    LOSS,
-    LOSS_AND_SINKS,
-    Column,
-    Difference,
-    Model,
-    Recipe,
-    at_largest_length,
-    configurations,
-    line_chart,
-)
+from .common import EXCESS, LOSS, LOSS_AND_SINKS, line_chart
 from .figures import rise
+from .recipe import Column, Difference, Model, Recipe, at_largest_length
+from .scales import configurations
 
 
 @cache

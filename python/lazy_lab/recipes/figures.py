@@ -3,19 +3,8 @@
 import numpy as np
 
 from ..measures import effective_range, inhibition_share
-from . import (
-    LOSS,
-    LOSS_AND_SINKS,
-    SOFTMAX,
-    SOFTMAX_BASE,
-    Column,
-    Difference,
-    Measurement,
-    Model,
-    Recipe,
-    at_largest_length,
-    line_chart,
-)
+from .common import LOSS, LOSS_AND_SINKS, SOFTMAX, SOFTMAX_BASE, line_chart
+from .recipe import Column, Difference, Measurement, Model, Recipe, at_largest_length
 
 
 def layers_of(values, first, last, of=24):
@@ -54,16 +43,7 @@ def first_slope(found):
 def inhibition(sign):
     """Returns a function that computes the share of heads in layers 11 to 24 whose distance bias, multiplied by `sign`,
     shows inhibition of return."""
-
-    def share(found):
-        curves, ranges = biases(found)
-        return inhibition_share(sign * layers_of(curves, 11, 24), ranges)
-
-    return share
-
-
-def bias_reach(found):
-    return effective_range(found["distances"], found["loss"])
+    return lambda found: inhibition_share(sign * layers_of(np.array(found["bias"]), 11, 24), found["distances"])
 
 
 def alibi_change(slopes):
@@ -91,7 +71,7 @@ BIAS, COLLAPSE = "model/learned/distance_bias", "model/collapse_by_length"
 BIAS_COLUMNS = [
     LOSS,
     Column("mean absolute bias", BIAS, reduce=bias_size(1, 24)),
-    Column("effective range, tokens", "bias_range", 1, 0, bias_reach),
+    Column("effective range, tokens", "bias_range", 1, 0, effective_range),
     Column("heads with inhibition of return above layer 10, %", BIAS, 100, 1, inhibition(1)),
     Column("the same for mirrored curves (control), %", BIAS, 100, 1, inhibition(-1)),
 ]

@@ -3,20 +3,8 @@
 import numpy as np
 
 from ..published import TABLE1_340M
-from . import (
-    ELASTIC,
-    EXCESS,
-    LOSS,
-    SOFTMAX,
-    SOFTMAX_BASE,
-    TABLE2_COLUMNS,
-    Column,
-    Difference,
-    Measurement,
-    Model,
-    Recipe,
-    published,
-)
+from .common import ELASTIC, EXCESS, LOSS, SOFTMAX, SOFTMAX_BASE, TABLE2_COLUMNS, published
+from .recipe import Column, Difference, Measurement, Model, Recipe
 
 # Columns of Table 1: (title, task of `lazy eval`, metric, factor from the metric to the unit of the table).
 BENCHMARKS = (
@@ -189,7 +177,7 @@ def recipes(scale):
             "table3",
             "sizes of the benchmarks",
             "paper, Table 3",
-            columns=[Column(task, f"datasets/{task}", 1, 0, {"data": size}) for task, size in TABLE3.items()],
+            columns=[Column(task, f"datasets/{task}", digits=0, paper={"data": size}) for task, size in TABLE3.items()],
             notes=["The paper lists complete data sets; one split of each is scored."],
         ),
     ] + [
