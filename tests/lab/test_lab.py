@@ -177,6 +177,14 @@ def test_records_replace_trainings_at_scale_small(call, capsys):
     assert "<svg" in (call.folder / "out/small/rivals.svg").read_text()
 
 
+def test_table_of_data_set_sizes(call, capsys):
+    (call.folder / "piqa-test.jsonl").write_text("{}\n{}\n\n")
+    assert call(recipe="table3", data=str(call.folder), json=True) == 0
+    [row] = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["piqa"], row["piqa (paper)"], row["boolq (paper)"]) == ("2", 16113, 15942)
+    assert "boolq" not in row
+
+
 @pytest.mark.slow
 def test_real_recipe_at_tiny_scale(lazy_binary, tmp_path):
     if not demo_text():
