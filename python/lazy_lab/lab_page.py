@@ -6,7 +6,7 @@ import pandas as pd
 from . import charts, records
 from .recipes.recipe import at
 from .recipes.tables import dataset_sizes
-from .statistics import holm, p_value, paired_values, student_interval
+from .statistics import holm, p_value, student_interval
 from .steps import write_atomic
 
 
@@ -62,11 +62,11 @@ def table(columns, results):
 def differences(recipe, results):
     """Returns the table with one row per question of the recipe: the difference between two models, paired by seed. The
     p values of all primary questions that can be tested are corrected together by Holm's method."""
-    rows, p_values = [], []
+    rows, tested = [], []
     for question in recipe.differences:
         column = question.column
         over, under = (results.by_seed(name, column) for name in (question.over, question.under))
-        pairs = list(paired_values(under, over).values())
+        pairs = [over[seed] - under[seed] for seed in sorted(over.keys() & under.keys())]
         if pairs:
             rows.append(
                 {
@@ -75,11 +75,14 @@ def differences(recipe, results):
                     "of": column.title,
                     "mean and 95 % interval": with_interval(student_interval(pairs), max(3, column.digits)),
                     "seeds": len(pairs),
+                    "p": "",
                 }
             )
-            p_values.append(p_value(pairs) if question.primary else None)
-    for row, p in zip(rows, holm(p_values)):
-        row["p"] = "" if p is None else f"{p:.2g}"
+            p = p_value(pairs) if question.primary else None
+            if p is not None:
+                tested.append((rows[-1], p))
+    for (row, _), corrected in zip(tested, holm([p for _, p in tested]) if tested else []):
+        row["p"] = f"{corrected:.2g}"
     return pd.DataFrame(rows)
 
 
