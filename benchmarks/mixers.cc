@@ -11,6 +11,7 @@
 
 #include "benchmarks/timing.h"
 #include "core/config.h"
+#include "core/config_files.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -20,7 +21,6 @@
 #include "model/kv_cache.h"
 #include "model/language_model.h"
 #include "model/own_stream.h"
-#include "repro/configs.h"
 #include "train/profiling.h"
 
 namespace lazy::benchmarks {
@@ -29,19 +29,20 @@ namespace {
 constexpr char kTwin[] = "transformer";  // the softmax model to which the other models are compared
 constexpr int64_t kGenerated = 16;
 
-std::map<std::string, std::string> shipped_models() {
-  std::map<std::string, std::string> models;
-  for (const auto& [path, text] : repro::embedded_configs()) {
-    const std::string name(path);
-    const bool extends = text.find("\nextends") != text.npos;  // extends the softmax model
-    if (name.starts_with("models/") && name.ends_with("-340m.toml") && !extends)
-      models[name.substr(7, name.size() - 17)] = text;
+constexpr std::string_view kSize = "-340m";  // end of the names of the measured models in configs/models
+
+// Returns the names of the shipped models without kSize.
+std::vector<std::string> shipped_models() {
+  std::vector<std::string> models;
+  for (const std::string& name : shipped_names(ShippedKind::model)) {
+    if (name.ends_with(kSize)) models.push_back(name.substr(0, name.size() - kSize.size()));
   }
+  if (models.empty()) fail("bench mixers", "expected the folder configs/models next to the program, found none");
   return models;
 }
 
-ModelConfig shape(const std::string& name, const std::string& text, int64_t layers, int64_t length) {
-  Config config = Config::parse(text, "models/" + name + "-340m.toml");
+ModelConfig shape(const std::string& name, int64_t layers, int64_t length) {
+  Config config = Config::load(resolve_config(name + std::string(kSize)));
   ModelConfig m = ModelConfig::from_toml(config);
   if (layers > 0) {  // with few layers, a large vocabulary would dominate the time
     m.num_layers = std::min(layers, m.num_layers);
@@ -165,11 +166,10 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   if (o.lengths.empty()) o.lengths = gpu ? std::vector<int64_t>{1024, 4096, 16384, 65536} : std::vector<int64_t>{1024};
   if (o.layers == 0 && !gpu) o.layers = 2;
   if (o.tokens == 0) o.tokens = gpu ? 32768 : 2048;
-  const auto shipped = shipped_models();
-  std::vector<std::string> known, names = {kTwin};  // the softmax model is measured first
-  for (const auto& item : shipped) known.push_back(item.first);
+  const std::vector<std::string> known = shipped_models();
+  std::vector<std::string> names = {kTwin};  // the softmax model is measured first
   for (const std::string& name : o.models.empty() ? known : o.models) {
-    if (!shipped.count(name))
+    if (std::ranges::count(known, name) == 0)
       fail("bench mixers", "--model: expected one of {}, found '{}'", fmt::join(known, ", "), name);
     if (name != kTwin) names.push_back(name);
   }
@@ -179,7 +179,7 @@ nlohmann::json run_mixers(const MixersBenchmark& options) {
   std::map<int64_t, nlohmann::json> twin;
   const int64_t longest = *std::max_element(o.lengths.begin(), o.lengths.end());
   for (const std::string& name : names) {
-    MeasureInputs subject(shape(name, shipped.at(name), o.layers, longest), o);
+    MeasureInputs subject(shape(name, o.layers, longest), o);
     for (const int64_t length : o.lengths) {
       nlohmann::json row = measure(subject, name, o, length);
       if (name == kTwin) twin[length] = row;

@@ -24,7 +24,7 @@ install(TARGETS lazy ${libraries} RUNTIME DESTINATION bin COMPONENT program
                                   LIBRARY DESTINATION lib/lazy COMPONENT program)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/lazy_lab" DESTINATION share/lazy/python COMPONENT program
         PATTERN __pycache__ EXCLUDE)
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION share/lazy COMPONENT program  # `lazy lab` extends them
-        PATTERN repro EXCLUDE PATTERN "demo*" EXCLUDE)
+# The configurations, which `lazy lab` extends and `lazy train --model NAME --recipe NAME` composes.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/configs" DESTINATION share/lazy COMPONENT program PATTERN "demo*" EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/THIRD_PARTY_NOTICES.md"
         DESTINATION share/doc/lazy COMPONENT program)

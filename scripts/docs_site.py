@@ -36,7 +36,7 @@ def site_path(source):
     """Returns the path in the site for a path in the repository."""
     if source in MOVED:
         return MOVED[source]
-    if source.startswith("docs/") and not source.startswith(("docs/results/evidence", "docs/results/records")):
+    if source.startswith("docs/") and not source.startswith("docs/results/records"):
         return source.removeprefix("docs/")
     return f"repository/{source}.md" if (ROOT / source).is_file() else posixpath.join("repository", source, "index.md")
 
@@ -115,7 +115,7 @@ def python_page(title, package):
 
 def on_files(files, config):
     for file in list(files):
-        if file.src_uri == "README.md" or file.src_uri.startswith(("results/evidence/", "results/records/")):
+        if file.src_uri == "README.md" or file.src_uri.startswith("results/records/"):
             files.remove(file)
     pages = {site: (ROOT / source).read_text(encoding="utf-8") for source, site in MOVED.items()}
     pages["reference/python.md"] = python_page("lazy_attention", "lazy_attention")

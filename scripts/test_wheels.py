@@ -186,7 +186,7 @@ lazy completion bash
 lazy completion zsh
 lazy doctor
 lazy info
-lazy repro list
+lazy lab --help
 lazy eval --list-tasks
 lazy data prepare {docs} --output corpus --train-tokenizer 400 --max-document 8kb
 lazy data inspect corpus

@@ -1,9 +1,11 @@
 // `lazy lab RECIPE`: trains and measures the models of a table or figure of the paper, and writes a page with the
-// results. The recipes and steps are in python/lazy_lab/. They run other commands of this program.
+// results. The recipes and steps are in python/lazy_lab/. They run other commands of this program. `lazy repro` is the
+// former name of this command.
 #include <algorithm>
 #include <memory>
 
 #include "command.h"
+#include "core/log.h"
 #include "lab_process.h"
 #include "model/device.h"
 
@@ -51,9 +53,7 @@ void run(const LabArguments& a, CLI::App& command) {
                     {"json", a.json}});
 }
 
-}  // namespace
-
-LAZY_COMMAND(lab, "Reproduce the tables and figures of the paper", [](CLI::App& command) {
+void set_up(CLI::App& command) {
   auto a = std::make_shared<LabArguments>();
   command.add_option("recipe", a->recipe, "list, all, or the name of a recipe")->required();
   command
@@ -95,6 +95,15 @@ Examples:
 Several processes with the same --output share the steps; a repeated command continues. The page of a recipe is
 OUTPUT/SCALE/RECIPE.md. docs/guides/lab.md describes recipes and pages.)");
   command.callback([a, &command] { run(*a, command); });
+}
+
+}  // namespace
+
+LAZY_COMMAND(lab, "Reproduce the tables and figures of the paper", set_up);
+
+LAZY_COMMAND(repro, "Former name of `lazy lab`", [](CLI::App& command) {
+  set_up(command);
+  command.preparse_callback([](size_t) { log::warn("`lazy repro` is now `lazy lab`"); });
 });
 
 }  // namespace lazy::cli

@@ -26,8 +26,8 @@ const std::vector<std::pair<const char*, std::vector<std::string>>> kSections{
     {"First steps", {"doctor", "init", "data", "train", "generate", "report", "help"}},
     {"Evaluate, serve and convert models",
      {"eval", "chat", "serve", "convert", "uptrain", "export", "info", "tokenize"}},
-    {"Study attention", {"sinks", "probe", "lab", "measure", "repro"}},
-    {"Further commands", {"bench", "completion"}}};
+    {"Study attention", {"sinks", "probe", "lab", "measure"}},
+    {"Further commands", {"bench", "completion", "repro"}}};
 
 // Adds the commands in the order of kSections, followed by commands that kSections does not list.
 void add_commands(CLI::App& app) {

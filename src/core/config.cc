@@ -216,11 +216,6 @@ void Config::merge_section(const void* table, const std::string& section, const 
 void Config::merge(const void* table, const std::string& name, const char* where) {
   for (const auto& [section, node] : *static_cast<const toml::table*>(table)) {
     const std::string title(section.str());
-    if (const auto* list = node.as_array(); list && list->is_array_of_tables()) {
-      for (const toml::node& item : *list)
-        merge_section(item.as_table(), fmt::format("{} {}", title, ++arrays_[title]), name, where);
-      continue;
-    }
     const auto* entries = node.as_table();
     if (!entries) {
       fail("config", "{}: {}: expected a [section]; only `extends` may be outside of a section",
@@ -271,14 +266,6 @@ Config Config::load(const fs::path& path, const std::vector<std::string>& overri
 ConfigSection Config::section(const std::string& name) {
   known_.try_emplace(name);
   return ConfigSection(this, name);
-}
-
-std::vector<ConfigSection> Config::sections(const std::string& name) {
-  std::vector<ConfigSection> out;
-  const auto found = arrays_.find(name);
-  for (size_t i = 1; found != arrays_.end() && i <= found->second; ++i)
-    out.push_back(section(fmt::format("{} {}", name, i)));
-  return out;
 }
 
 // Returns the part of an error message that suggests a known key, of the same section or of another one, for an unknown

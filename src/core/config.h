@@ -64,8 +64,6 @@ class Config {
   static Config load(const std::filesystem::path& path, const std::vector<std::string>& overrides = {});
   static Config parse(const std::string& text, const std::string& name = "configuration");
   ConfigSection section(const std::string& name);
-  // Returns the tables of an array `[[name]]` in file order. Error messages refer to the first table as [name 1].
-  std::vector<ConfigSection> sections(const std::string& name);
   void check_all_used() const;
   // Returns the merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
@@ -85,7 +83,6 @@ class Config {
   std::filesystem::path directory_;
   void merge_section(const void* toml_table, const std::string& section, const std::string& name, const char* where);
   std::map<std::string, Entry> entries_;                // keys have the form "section.key"
-  std::map<std::string, size_t> arrays_;                // number of tables of each [[array]]
   std::map<std::string, std::set<std::string>> known_;  // maps each section to the keys that have been read so far
 };
 

@@ -27,12 +27,38 @@ fs::path shipped_folder() {
   for (int level = 0; !error && level < kMaxParents; ++level) {
     folder = folder.parent_path();
     candidates.push_back(folder / "configs");
+    candidates.push_back(folder / "share" / "lazy" / "configs");  // `make install`
   }
   for (const fs::path& candidate : candidates) {
     if (fs::is_directory(candidate / "models", error) && fs::is_directory(candidate / "recipes", error))
       return candidate;
   }
   return {};
+}
+
+// A name of a model: a shipped file, or a removed file that a variant of a shipped file replaces.
+struct ModelName {
+  std::string name, file, variant;  // variant: "" for a shipped file
+};
+
+// Returns all names of models. Example of a removed file: sigmoid-340m, which is now transformer-340m+sigmoid.
+std::vector<ModelName> model_names() {
+  std::vector<ModelName> names;
+  for (const std::string& model : shipped_names(ShippedKind::model)) {
+    names.push_back({model, model, ""});
+    const std::string size = model.substr(std::min(model.size(), model.rfind('-')));
+    for (const std::string& variant : variants_of(shipped_folder() / "models" / (model + std::string(kExtension))))
+      names.push_back({variant + size, model, variant});
+  }
+  return names;
+}
+
+// Returns the model and variant that replace a removed model, such as "transformer-340m+sigmoid"; "" for other names.
+std::string replacement_of_model(const std::string& name) {
+  for (const ModelName& model : model_names()) {
+    if (model.name == name && !model.variant.empty()) return model.file + "+" + model.variant;
+  }
+  return "";
 }
 
 // Returns the file of a model or recipe that is given as a name or a path. `argument` is the name of the command-line
@@ -43,6 +69,10 @@ std::string file_of(ShippedKind kind, const std::string& part, const std::string
   if (names.empty()) {
     fail("config", "{}: expected a file, because the folder configs/{} was not found; found '{}'", argument,
          folder_of(kind), part);
+  }
+  if (const std::string use = replacement_of_model(part); kind == ShippedKind::model && !use.empty()) {
+    fail("config", "{}: {} is now {}; add --set training.output=DIR to continue a run of the former name", argument,
+         part, use);
   }
   if (!contains(names, part))
     fail_unknown("config", argument, part, names,
@@ -60,12 +90,12 @@ std::string join(const std::vector<std::string>& parts) { return fmt::format("{}
 // Splits a stem such as "lazy-340m-15b-no-elastic" into a model, a recipe and optionally a variant. Returns the part of
 // a message that tells how to use them, or "" if no such model and recipe exist.
 std::string as_model_and_recipe(const std::string& stem, const fs::path& configs, bool extended) {
-  for (const std::string& model : shipped_names(ShippedKind::model)) {
-    if (!stem.starts_with(model + "-")) continue;
-    const std::string rest = stem.substr(model.size() + 1);
+  for (const auto& [name, model, replacement] : model_names()) {
+    if (!stem.starts_with(name + "-")) continue;
+    const std::string rest = stem.substr(name.size() + 1);
     for (const std::string& recipe : shipped_names(ShippedKind::recipe)) {
       if (rest != recipe && !rest.starts_with(recipe + "-")) continue;
-      const std::string variant = rest == recipe ? "" : rest.substr(recipe.size() + 1);
+      const std::string variant = rest == recipe ? replacement : rest.substr(recipe.size() + 1);
       if (!variant.empty() && !contains(variants_of(configs / "models" / (model + std::string(kExtension))), variant))
         continue;
       const std::string plus = variant.empty() ? "" : "+" + variant;
@@ -139,7 +169,9 @@ std::string compose_config(const std::string& model, const std::string& recipe) 
 }
 
 bool names_shipped_model(const std::string& argument) {
-  return !fs::exists(argument) && contains(shipped_names(ShippedKind::model), split(argument, '+')[0]);
+  if (fs::exists(argument)) return false;
+  const std::string name = split(argument, '+')[0];
+  return contains(shipped_names(ShippedKind::model), name) || !replacement_of_model(name).empty();
 }
 
 std::string resolve_config(const std::string& argument) {
@@ -155,6 +187,9 @@ std::string replacement_of(const fs::path& path, bool extended) {
   const fs::path folder = fs::absolute(path).lexically_normal().parent_path(), configs = shipped_folder();
   const std::string stem = path.stem().string();
   if (!is_config_file(path.string()) || configs.empty()) return "";
+  // Example: configs/models/sigmoid-340m.toml was replaced by configs/models/transformer-340m.toml+sigmoid.
+  if (const auto parts = split(replacement_of_model(stem), '+'); folder.filename() == "models" && parts.size() == 2)
+    return as_variant(path.parent_path(), configs / "models", parts[0], parts[1]);
   // Example: configs/compare-55m/retnet.toml was replaced by configs/compare-55m.toml+retnet.
   if (folder.parent_path().filename() == "configs") {
     const std::string name = folder.filename();

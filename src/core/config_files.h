@@ -27,14 +27,15 @@ std::vector<std::string> variants_of(const std::filesystem::path& file);
 
 enum class ShippedKind { model, recipe };
 // Returns the sorted names of the shipped models or recipes. The folder configs/ is searched for in the working
-// directory, in the folder of the program and in the parents of that folder.
+// directory, in the folder of the program, in the parents of that folder, and in share/lazy of each of these folders.
 std::vector<std::string> shipped_names(ShippedKind kind);
 
 // Returns the configuration of `lazy train --model MODEL --recipe RECIPE`. MODEL and RECIPE are names of shipped files
 // or paths, optionally followed by variants (lazy-340m+no-elastic). The variants are applied after both files.
 std::string compose_config(const std::string& model, const std::string& recipe);
 
-// Whether the argument of a command starts with the name of a shipped model, such as lazy-340m+15b.
+// Whether the argument of a command starts with the name of a shipped model, such as lazy-340m+15b, or of a removed
+// model, for which resolve_config() throws an error that names the replacement.
 bool names_shipped_model(const std::string& argument);
 // Returns the configuration for an argument of a command: a path, FILE+VARIANT or MODEL[+RECIPE][+VARIANT...].
 std::string resolve_config(const std::string& argument);

@@ -29,7 +29,6 @@ bool is_valid_utf8(std::string_view bytes);
 // Escapes control characters (ASCII and U+0080 to U+009F): \n, \t, \x1b.
 std::string escape_control(std::string_view text);
 
-std::string html_escape(std::string_view text);
 int64_t count_characters(std::string_view text);  // number of UTF-8 characters
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view strip(std::string_view text);  // removes ASCII white space at both ends

@@ -84,10 +84,8 @@ struct RequestPrefetcher::Impl {
       const std::string which =
           task.output_type == OutputType::multiple_choice ? fmt::format("choice {}", c + 1) : "continuation";
       if (count < 1 || count > options.max_length) {
-        const std::string text = fmt::format("eval: {}: {}: expected 1 to {} tokens (the maximum length), found {}",
-                                             row.where, which, options.max_length, count);
-        if (count < 1) throw Error(text);
-        throw SequenceTooLong(text);
+        fail("eval", "{}: {}: expected 1 to {} tokens (the maximum length), found {}", row.where, which,
+             options.max_length, count);
       }
       if (request.context.empty())
         fail("eval", "{}: {}: expected a context that is not only white space, found none", row.where, which);

@@ -13,12 +13,6 @@
 
 namespace lazy::eval {
 
-// Thrown if a continuation has more tokens than the maximum length of the model.
-class SequenceTooLong : public Error {
- public:
-  using Error::Error;
-};
-
 struct PromptOptions {
   int64_t max_length = 0;
   bool bos = false;

@@ -94,8 +94,8 @@ Json value_like(const std::string& text, const Json& like) {
 
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all{
-      {"model", "losses, attention sinks, hidden states and learned parameters, as in an evidence record", "corpus",
-       model_defaults(), model_kind},
+      {"model", "losses, attention sinks, hidden states and learned parameters, as in a record of docs/results/records",
+       "corpus", model_defaults(), model_kind},
       {"mask",
        "attention to the first position and to BOS at one fixed position",
        "text",

@@ -9,7 +9,6 @@
 
 #include "core/clock.h"
 #include "core/error.h"
-#include "core/statistics.h"
 #include "model/config.h"
 #include "model/device.h"
 #include "sinks/post_hoc.h"
@@ -137,25 +136,6 @@ Json measure_model(const ModelInputs& inputs, const MeasureSizes& sizes, const s
         timed("collapse_by_length", [&] { return collapse_by_length(model, stretches, sizes.lengths, bos); });
   }
   out["seconds"] = seconds;
-  return out;
-}
-
-Json measure_snapshot(const ModelInputs& inputs, const MeasureSizes& sizes) {
-  const auto tokenizer = load_tokenizer(inputs.model.string());
-  LanguageModel model = load_on(inputs, sizes);
-  Json out = {{"heldout", heldout_measures(model, inputs, sizes.snapshot_tokens)},
-              {"sinks", sink_measures(model, sink_text(*tokenizer, inputs), tokenizer->bos_id(), sizes.sink_lengths,
-                                      sizes.sink_tokens)}};
-  out["heldout"].erase("by_group");
-  for (Json& of_length : out["sinks"]) {
-    for (Json& of_bos : of_length) {
-      std::vector<double> by_layer;
-      for (const Json& heads : of_bos["by_head"]["sink_ratio"])
-        by_layer.push_back(mean_of(heads.get<std::vector<double>>()));
-      of_bos.erase("by_head");
-      of_bos["by_layer"] = {{"sink_ratio", rounded(by_layer)}};
-    }
-  }
   return out;
 }
 

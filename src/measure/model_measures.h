@@ -1,4 +1,4 @@
-// The measurements of a trained model that `lazy measure model` and the records of the evidence protocol contain. Every
+// The measurements of `lazy measure model`, which the records of trainings in docs/results/records contain. Every
 // function receives a loaded model and returns a part of the record; numbers have six significant digits.
 // language_measures.cc measures losses. sink_measures.cc measures attention, hidden states and learned parameters.
 // model_measures.cc runs all measurements in the order of the record.
@@ -35,8 +35,6 @@ extern const std::vector<std::string> kRecordParts, kModelParts;
 // Returns the "measures" object of a record with the given parts.
 Json measure_model(const ModelInputs& inputs, const MeasureSizes& sizes,
                    const std::vector<std::string>& parts = kRecordParts);
-// Measures attention sinks and held-out loss of a model that was exported during training.
-Json measure_snapshot(const ModelInputs& inputs, const MeasureSizes& sizes);
 
 // The following functions return the parts of a record.
 

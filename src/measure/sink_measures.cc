@@ -205,7 +205,7 @@ Json collapse_by_length(LanguageModel& model, const Stretches& stretches, const 
 }
 
 Json learned_measures(const std::filesystem::path& model) {
-  const report::LearnedParameters learned = sinks::learned_parameters(model);
+  const sinks::LearnedParameters learned = sinks::learned_parameters(model);
   Json out = Json::object();
   if (!learned.tau.empty()) out = {{"tau_initial", learned.tau_initial}, {"tau", rounded(learned.tau)}};
   if (!learned.alibi_slopes.empty()) out["alibi_slopes"] = rounded(learned.alibi_slopes);

@@ -6,7 +6,7 @@
 
 namespace lazy::measure {
 
-// configs/evidence.toml describes the fields in its section [measures].
+// configs/evidence.toml describes the fields in its section [measures], except snapshot_tokens.
 struct MeasureSizes {
   std::string dtype = "auto";
   int64_t heldout_tokens = 8'000'000;
@@ -16,7 +16,6 @@ struct MeasureSizes {
   int64_t length_blocks = 256;
   double other_rope_base = 1.5e5;
   int64_t probe_samples = 32, collapse_samples = 8;
-  int64_t snapshot_tokens = 1'000'000;
 };
 
 }  // namespace lazy::measure

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "data/corpus/documents.h"
 #include "model/config.h"
-#include "model/language_model.h"
 
 namespace lazy::measure {
 namespace fs = std::filesystem;
@@ -39,16 +38,6 @@ bool is_text(const fs::path& path) {
 
 }  // namespace
 
-Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most) {
-  const int64_t all = (static_cast<int64_t>(ids.size()) - 1) / tokens, count = std::min(all, most);
-  Stretches out;
-  for (int64_t n = 0; n < count; ++n) {
-    const auto first = ids.begin() + n * all / count * tokens;
-    out.emplace_back(first, first + tokens + 1);
-  }
-  return out;
-}
-
 Stretches heldout_stretches(const fs::path& corpus, SequenceOptions how, int64_t tokens, int64_t most) {
   how.shuffle = false;
   how.bos_per_sequence = false;
@@ -77,12 +66,6 @@ std::vector<double> stretch_losses(const Stretches& stretches, const std::vector
   for (size_t w = 0; w < scores.size(); ++w) losses[w * stretches.size() / scores.size()] -= scores[w].log_likelihood;
   for (double& loss : losses) loss /= static_cast<double>(stretches.front().size() - 1);
   return losses;
-}
-
-std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
-                                   std::optional<int32_t> bos, const std::string& title) {
-  return stretch_losses(stretches, eval::score(model, length_windows(stretches, length, bos),
-                                               {std::max<int64_t>(1, 2048 / length), title}));
 }
 
 std::vector<double> thinned(const std::vector<double>& values, size_t most) {

@@ -13,7 +13,6 @@
 #include "eval/score.h"
 
 namespace lazy {
-class LanguageModel;
 struct ModelConfig;
 }  // namespace lazy
 
@@ -38,17 +37,13 @@ std::vector<int32_t> text_tokens(const std::vector<std::string>& paths, const To
 // Stretches of text (token sequences), each with the token that precedes it. At most `most` stretches are selected,
 // spread evenly. The list is empty if the text is shorter than one stretch.
 using Stretches = std::vector<std::vector<int64_t>>;
-Stretches stretches_of(const std::vector<int32_t>& ids, int64_t tokens, int64_t most);
 // Returns stretches of the validation split in the order of the corpus, with the separators that `how` defines.
 Stretches heldout_stretches(const std::filesystem::path& corpus, SequenceOptions how, int64_t tokens, int64_t most);
 // Cuts the stretches into windows of `length` tokens that together score every token. A window begins with `bos` or, if
 // there is no `bos`, with the preceding token.
 std::vector<eval::Window> length_windows(const Stretches& stretches, int64_t length, std::optional<int32_t> bos);
-// Returns the mean loss of each stretch, either from existing scores of its windows or by scoring the windows with the
-// model.
+// Returns the mean loss of each stretch from the scores of its windows.
 std::vector<double> stretch_losses(const Stretches& stretches, const std::vector<eval::Score>& scores);
-std::vector<double> stretch_losses(LanguageModel& model, const Stretches& stretches, int64_t length,
-                                   std::optional<int32_t> bos, const std::string& title);
 
 constexpr size_t kLengthGroups = 64;
 // Reduces `values` to at most `most` means over groups of neighbors. Group sizes differ by at most one.

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "core/counted.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "core/json_field.h"
 #include "core/log.h"
 #include "core/progress.h"
 #include "core/stop.h"
@@ -16,8 +19,6 @@
 #include "model/config.h"
 #include "model/forward_options.h"
 #include "model/language_model.h"
-#include "report/json_file.h"
-#include "report/run.h"
 #include "sinks/probe_measures.h"
 #include "sinks/scoped_interventions.h"
 
@@ -98,6 +99,29 @@ Heads strongest_sinks(const HeadMatrix& sink_ratio) {
   return heads;
 }
 
+// Returns the layers and heads of the attention maps in a sinks.json. Version 1 of the file counts them from 1.
+Heads heads_of_maps(const std::string& file) {
+  nlohmann::json json;
+  try {
+    json = nlohmann::json::parse(read_file(file));
+  } catch (const nlohmann::json::exception& error) {  // syntax errors and numbers out of range
+    fail("sinks", "--maps {}: expected a JSON file, found {}", file, std::string(error.what()));
+  }
+  const JsonField top("sinks", json, file), version = top["version"];
+  const double number = version.number();
+  if (number != 1 && number != 2) version.wrong("1 or 2");
+  Heads heads;
+  if (!top.has("attention_maps")) return heads;
+  const int64_t first = number == 1 ? 1 : 0;
+  const JsonField maps = top["attention_maps"];
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const JsonField map = maps.at(i);
+    heads.emplace_back(static_cast<int64_t>(map["layer"].number()) - first,
+                       static_cast<int64_t>(map["head"].number()) - first);
+  }
+  return heads;
+}
+
 // Parses --maps: "1:3,3:0" lists heads, "all" selects all heads, "none" and "auto" select no heads here, and the path
 // of a sinks.json selects the heads of the maps in that file.
 Heads named_heads(const std::string& maps, const ModelConfig& config) {
@@ -107,12 +131,12 @@ Heads named_heads(const std::string& maps, const ModelConfig& config) {
     heads.emplace_back(n / config.attention.num_heads, n % config.attention.num_heads);
   if (!heads.empty()) return heads;
   if (maps.ends_with(".json")) {
-    for (const report::AttentionMap& map : report::parse_sinks(report::load_json(maps), maps).maps) {
-      if (map.layer < 0 || map.head < 0 || map.layer >= config.num_layers || map.head >= config.attention.num_heads) {
+    for (const auto& [layer, head] : heads_of_maps(maps)) {
+      if (layer < 0 || head < 0 || layer >= config.num_layers || head >= config.attention.num_heads) {
         fail("sinks", "--maps {}: expected maps of layers 0 to {} and heads 0 to {}, found layer {}, head {}", maps,
-             config.num_layers - 1, config.attention.num_heads - 1, map.layer, map.head);
+             config.num_layers - 1, config.attention.num_heads - 1, layer, head);
       }
-      heads.emplace_back(map.layer, map.head);
+      heads.emplace_back(layer, head);
     }
     return heads;
   }

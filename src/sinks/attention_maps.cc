@@ -96,8 +96,8 @@ std::vector<double> row_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-report::LearnedParameters learned_parameters(const std::filesystem::path& directory) {
-  report::LearnedParameters result;
+LearnedParameters learned_parameters(const std::filesystem::path& directory) {
+  LearnedParameters result;
   ModelConfig config = ModelConfig::from_directory(directory);
   result.tau_initial = config.attention.offset_init;
   const bool alibi = config.positions.kind == PositionKind::alibi, biased = config.attention.distance_bias_window > 0;

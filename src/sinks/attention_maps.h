@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "model/torch_forward.h"
-#include "report/run.h"
 
 namespace lazy {
 class ActivationHooks;
@@ -31,9 +30,17 @@ std::vector<WeightRows> attention_weights(LanguageModel& model, const at::Tensor
 // parameters.
 bool needs_matrices(const ActivationHooks& probes, const ModelConfig& config);
 
+// Small learned parameters of attention.
+struct LearnedParameters {
+  std::vector<std::vector<double>> tau;                         // [layer][head]; empty if there is none
+  std::vector<std::vector<std::vector<double>>> distance_bias;  // [layer][head][distance]; empty if there is none
+  std::vector<std::vector<double>> alibi_slopes;                // [layer][head]; empty without ALiBi
+  double tau_initial = -1;
+};
+
 // Reads offsets, distance biases and ALiBi slopes of a model folder without reading large tensors. The result is empty
 // for a model without these parameters; a layer without attention has an empty row. Errors name the file and the
 // tensor.
-report::LearnedParameters learned_parameters(const std::filesystem::path& model_directory);
+LearnedParameters learned_parameters(const std::filesystem::path& model_directory);
 
 }  // namespace lazy::sinks

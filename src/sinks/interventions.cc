@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "model/checkpoint.h"
 #include "model/safetensors.h"
-#include "sinks/positional_signal.h"
+#include "sinks/effective_positions.h"
 #include "sinks/scoped_interventions.h"
 
 namespace lazy::sinks {
@@ -230,7 +230,7 @@ at::Tensor ScopedInterventions::value_of(const Term& term, const Change& change,
 
 at::Tensor ScopedInterventions::look_up(const std::string& name, const Change& change) {
   if (const auto known = constants_.find(name); known != constants_.end()) return known->second;
-  if (name == "epe") return constants_[name] = effective_positions(model_, EffectivePositions::literal);
+  if (name == "epe") return constants_[name] = effective_positions(model_);
   if (const size_t colon = name.find(".safetensors:"); colon != std::string::npos) {
     const std::string path = name.substr(0, colon + 12), tensor = name.substr(colon + 13);
     const SafetensorsFile file(path);

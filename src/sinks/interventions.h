@@ -18,8 +18,8 @@ namespace lazy::sinks {
 //
 // VALUE is a sum of terms separated by spaces: "epe[1] - epe[0]", "0.5*wpe.weight[3]", "7". A term is a number, a
 // weight, an activation from earlier in the same pass, FILE.safetensors:NAME, epe (the effective positional encodings,
-// sinks/positional_signal.h), or @, which denotes the target itself. Positions and layers are 0-based. The index of an
-// activation starts after the batch dimension.
+// sinks/effective_positions.h), or @, which denotes the target itself. Positions and layers are 0-based. The index of
+// an activation starts after the batch dimension.
 class Interventions {
  public:
   // Interventions are applied in the order of these calls.

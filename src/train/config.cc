@@ -235,7 +235,7 @@ nlohmann::ordered_json TrainConfig::settings() const {
       {"training.dtype", dtype},
       {"training.device", device},
   });
-  // Written only if enabled, because older checkpoints and the records of `lazy repro` lack these keys.
+  // Written only if enabled, because older checkpoints and the records in docs/results/records lack these keys.
   if (fp8) out["training.precision"] = "fp8";
   if (offset_schedule.used) {
     out["offset_schedule"] = {

@@ -91,6 +91,10 @@ TEST_F(ConfigFiles, ModelAndRecipe_AreNamesOrFiles) {
   EXPECT_TRUE(names_shipped_model("lazy-340m+15b"));
   EXPECT_FALSE(names_shipped_model("organization/lazy-340m"));
   EXPECT_THAT(error_of([] { compose_config("lazy-350m", "15b"); }), Names({"--model", "lazy-350m", "lazy-340m"}));
+  // Models that are now variants of other models: the error names the new call.
+  EXPECT_TRUE(names_shipped_model("sigmoid-340m"));
+  EXPECT_THAT(error_of([] { compose_config("sigmoid-340m", "15b"); }), Names({"--model", "transformer-340m+sigmoid"}));
+  EXPECT_THAT(error_of([] { resolve_config("softmax-sink-760m+30b"); }), Names({"transformer-760m+softmax-sink"}));
   EXPECT_THAT(error_of([] { compose_config("lazy-340m", "15"); }), Names({"--recipe", "15", "15b", "30b"}));
   EXPECT_THAT(error_of([] { resolve_config("lazy-350m+15b"); }), Names({"lazy-350m", "lazy-340m"}));
 }
@@ -99,8 +103,13 @@ TEST_F(ConfigFiles, OnlyRemovedFiles_HaveAReplacement) {
   EXPECT_THAT(replacement_of(kConfigs + "/lazy-340m-15b.toml", false), Names({"--model", "lazy-340m", "15b"}));
   EXPECT_THAT(error_of([&] { Config::load(file("mine.toml", "extends = \"configs/lazy-340m-15b.toml\"\n")); }),
               Names({"configs/lazy-340m-15b.toml", "models/lazy-340m.toml+recipes/15b.toml"}));
-  for (const char* path : {"lazy-340m-15b.toml", "configs/lazy-340m-15c.toml", "configs/lazy-340m-15b-other.toml",
-                           "configs/compare-55m/other.toml", "other/configs.toml", "configs/sink-55m"}) {
+  EXPECT_THAT(replacement_of(kConfigs + "/models/sigmoid-340m.toml", false),
+              Names({kConfigs + "/models/transformer-340m.toml+sigmoid"}));
+  EXPECT_THAT(replacement_of(kConfigs + "/sigmoid-340m-15b.toml", false),
+              Names({"--model", "transformer-340m+sigmoid", "15b"}));
+  for (const char* path : {"models/sigmoid-350m.toml", "lazy-340m-15b.toml", "configs/lazy-340m-15c.toml",
+                           "configs/lazy-340m-15b-other.toml", "configs/compare-55m/other.toml", "other/configs.toml",
+                           "configs/sink-55m"}) {
     EXPECT_EQ(replacement_of(folder_ / path, false), "") << path;
   }
 }

@@ -46,19 +46,10 @@ TEST_F(ConfigTest, Extends_AcceptsAList) {
   EXPECT_THAT(error_of([&] { Config::load(wrong); }), Names({wrong.string() + ":2", "extends"}));
 }
 
-TEST_F(ConfigTest, ArrayOfTables_KeepsOrder) {
-  const char* text = "[[claim]]\ntext = \"a\"\n[[claim]]\n[[claim]]\ntext = \"c\"\nbond = 1\n";
-  Config config = Config::parse(text, "a.toml");
-  std::vector<std::string> found;
-  for (ConfigSection claim : config.sections("claim")) {
-    found.push_back(claim.name() + claim.string("text", ""));
-    claim.number("bound", 0);
-  }
-  EXPECT_EQ(found, (std::vector<std::string>{"claim 1a", "claim 2", "claim 3c"}));
-  EXPECT_TRUE(config.sections("row").empty());
-  EXPECT_THAT(error_of([&] { config.check_all_used(); }),
-              Names({"a.toml:6", "bond", std::string("[claim 3]"), "bound"}));
+TEST_F(ConfigTest, OnlySections_AreAccepted) {
   EXPECT_THAT(error_of([] { Config::parse("x = [1, 2]\n", "a.toml"); }), Names({"a.toml:1", "x", "[section]"}));
+  EXPECT_THAT(error_of([] { Config::parse("\n[[model]]\nlayers = 1\n", "a.toml"); }),
+              Names({"a.toml:2", "model", "[section]"}));
 }
 
 TEST_F(ConfigTest, UnknownKey_SuggestsClosestName) {

@@ -25,8 +25,8 @@ TEST(KnownNames, UnknownName_ErrorContainsLocationListAndWord) {
   EXPECT_EQ(error_of([] { expect_known("a.toml key", "seed", kKnown); }), "");
   EXPECT_THAT(error_of([] { expect_known("a.toml key", "stesp", kKnown); }),
               Names({"config", "a.toml", "key", "steps", "seed", "stesp"}));
-  EXPECT_THAT(error_of([] { fail_unknown("repro", "--block", "zzzzzz", kKnown, "a block"); }),
-              Names({"repro", "--block", "block", "steps", "seed", "zzzzzz"}));
+  EXPECT_THAT(error_of([] { fail_unknown("lab", "--block", "zzzzzz", kKnown, "a block"); }),
+              Names({"lab", "--block", "block", "steps", "seed", "zzzzzz"}));
   Config config = Config::parse("[model]\nkey = \"sed\"\n", "a.toml");
   EXPECT_THAT(error_of([&] { expect_known(config.section("model"), "key", "sed", kKnown, "a key"); }),
               Names({"a.toml:2", "model.key", "steps", "seed", "sed"}));

@@ -14,7 +14,6 @@
 
 #include "core/error.h"
 #include "full_matrices.h"
-#include "report/report.h"
 #include "sinks/attention_maps.h"
 #include "support/error_of.h"
 
@@ -53,7 +52,7 @@ TEST(Prose, FirstProse_SkipsListsAndCode) {
   EXPECT_EQ(first_prose("short"), "short");
 }
 
-TEST(Analysis, Analysis_WritesJsonThatTheReportReads) {
+TEST(Analysis, Json_HasMeasuresAndMaps) {
   LanguageModel model = small_model("elastic");
   const auto tokenizer = load_tokenizer("bytes");
   AnalysisOptions options;
@@ -64,25 +63,26 @@ TEST(Analysis, Analysis_WritesJsonThatTheReportReads) {
   EXPECT_EQ(result.samples, 5);
   EXPECT_EQ(result.sink_samples, std::min<int64_t>(100, int64_t(kText.size()) / 64));
   const auto json = to_json(result, model.config(), "model", "text.txt", options, "lazy sinks model --text text.txt");
-  const report::SinkReport report = report::parse_sinks(json, "sinks.json");
-  EXPECT_EQ(report.normalizer, "elastic");
-  EXPECT_EQ(report.length, 48);
-  EXPECT_EQ(report.density, result.measures.density);
-  EXPECT_EQ(report.overall.sink_1, mean(result.sink_1));
-  ASSERT_EQ(report.maps.size(), 3u);  // the report has the map of one head per layer
-  EXPECT_EQ(report.maps[0].tokens.size(), 24u);
-  EXPECT_EQ(report.maps[0].tokens[0], "T");
-  EXPECT_EQ(report.maps[2].layer, 2);
-  // For each layer, the report shows the head with the highest sink ratio.
+  EXPECT_EQ(json["version"], 2);
+  EXPECT_EQ(json["model"]["normalizer"], "elastic");
+  EXPECT_EQ(json["settings"]["length"], 48);
+  EXPECT_EQ(json["per_head"]["density"].get<HeadMatrix>(), result.measures.density);
+  EXPECT_EQ(json["overall"]["sink_1_0.3"], mean(result.sink_1));
+  const auto& maps = json["attention_maps"];
+  ASSERT_EQ(maps.size(), 3u);  // one head per layer
+  EXPECT_EQ(maps[0]["tokens"].size(), 24u);
+  EXPECT_EQ(maps[0]["tokens"][0], "T");
+  EXPECT_EQ(maps[2]["layer"], 2);
+  // For each layer, the map shows the head with the highest sink ratio.
   const auto& row = result.measures.sink_ratio[2];
-  EXPECT_EQ(report.maps[2].head, std::max_element(row.begin(), row.end()) - row.begin());
+  EXPECT_EQ(maps[2]["head"], std::max_element(row.begin(), row.end()) - row.begin());
   EXPECT_THAT(to_table(result), Names({result.samples, result.length, result.sink_samples}));
   options.sink_samples = 0;
   const Analysis without = analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options);
   EXPECT_EQ(without.measures.density, result.measures.density);
-  const auto read = report::parse_sinks(to_json(without, model.config(), "model", "t", options, "c"), "sinks.json");
-  EXPECT_EQ(read.overall.sink_1, std::nullopt);
-  EXPECT_EQ(read.density, result.measures.density);
+  const auto read = to_json(without, model.config(), "model", "t", options, "c");
+  EXPECT_FALSE(read["overall"].contains("sink_1_0.3"));
+  EXPECT_EQ(read["per_head"]["density"], json["per_head"]["density"]);
   EXPECT_EQ(json["per_layer"]["density"].size(), 3u);
 }
 
@@ -115,6 +115,35 @@ TEST(Analysis, Maps_AcceptHeadsAndRejectInvalidInput) {
   options.length = 100000;
   EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),
               Names({"text.txt", 100000}));
+}
+
+// --maps FILE.json selects the heads of the maps in the file. Version 1 of the file counts layers and heads from 1.
+TEST(Analysis, MapsOfFile_SelectTheSameHeads) {
+  LanguageModel model = small_model("softmax");
+  const auto tokenizer = load_tokenizer("bytes");
+  const auto source = text_source(*tokenizer, kText, "text.txt");
+  const std::string file = fmt::format("{}/maps_{}.json", testing::TempDir(), ::getpid());
+  AnalysisOptions options{.samples = 2, .maps = "2:1,0:3", .progress = false};
+  using Heads = std::vector<std::pair<int64_t, int64_t>>;
+  const auto selected = [&](const std::string& content) {
+    std::ofstream(file) << content;
+    options.maps = file;
+    Heads heads;
+    for (const HeadMap& map : analyze(model, *tokenizer, source, options).maps) heads.emplace_back(map.layer, map.head);
+    return heads;
+  };
+  const Analysis first = analyze(model, *tokenizer, source, options);
+  EXPECT_EQ(selected(to_json(first, model.config(), "m", "t", options, "c").dump()), (Heads{{2, 1}, {0, 3}}));
+  EXPECT_EQ(selected(R"({"version": 1, "attention_maps": [{"layer": 3, "head": 1}]})"), (Heads{{2, 0}}));
+  EXPECT_EQ(selected(R"({"version": 2})"), Heads());
+  const auto error = [&](const std::string& content) { return error_of([&] { selected(content); }); };
+  EXPECT_THAT(error(R"({"version": 2, "attention_maps": [{"layer": 3, "head": 1}]})"), Names({"--maps", file, 2, 3}));
+  EXPECT_THAT(error(R"({"version": 3})"), Names({file, "version", 3}));
+  EXPECT_THAT(error(R"({"version": 2, "attention_maps": [{"layer": 1}]})"), Names({file, "attention_maps[0].head"}));
+  EXPECT_THAT(error(R"({"version": 2, "attention_maps": [{"layer": "1", "head": 0}]})"),
+              Names({file, "attention_maps[0].layer"}));
+  EXPECT_THAT(error("{"), Names({file, "JSON"}));
+  std::filesystem::remove(file);
 }
 
 TEST(Analysis, DefaultLength_IsBounded) {
@@ -168,7 +197,7 @@ TEST(Learned, Learned_IsReadFromModelFolder) {
   std::filesystem::create_directories(folder);
   LanguageModel model = small_model("elastic", -1.25);
   model.save(folder);
-  const report::LearnedParameters learned = learned_parameters(folder);
+  const LearnedParameters learned = learned_parameters(folder);
   ASSERT_EQ(learned.tau.size(), 3u);
   EXPECT_EQ(learned.tau[1], (std::vector<double>{-1.25, -1.25, -1.25, -1.25}));
   ASSERT_EQ(learned.distance_bias.size(), 3u);

@@ -13,7 +13,7 @@
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
 #include "model/safetensors.h"
-#include "sinks/positional_signal.h"
+#include "sinks/effective_positions.h"
 #include "sinks/scoped_interventions.h"
 #include "support/error_of.h"
 #include "support/small_gpt2.h"
@@ -164,7 +164,7 @@ TEST(Interventions, Values_ComeFromFileAndEffectivePositions) {
                                           .add("layers.2.residual[0]=epe[1] - epe[0]"));
   std::filesystem::remove(file);
   EXPECT_TRUE(at::equal(seen_at(seen, "layers.1.residual").select(1, 4), vector.expand({2, 24})));
-  const at::Tensor epe = effective_positions(model, EffectivePositions::literal);
+  const at::Tensor epe = effective_positions(model);
   // Position 0 attends only to itself, so the first intervention, at position 4, does not affect it before layer 2.
   EXPECT_TRUE(close(seen_at(seen, "layers.2.residual").select(1, 0),
                     seen_at(plain, "layers.2.residual").select(1, 0) + epe[1] - epe[0]));

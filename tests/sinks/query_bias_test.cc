@@ -1,5 +1,5 @@
-// Checks, on random weights, equations of the study of GPT-2's query bias (sinks/positional_signal.h).
-#include "sinks/positional_signal.h"
+// The interventions of the study of GPT-2's query bias, on random weights.
+#include "sinks/effective_positions.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -35,36 +35,6 @@ Read read(LanguageModel& model, const at::Tensor& ids, const Interventions& inte
 }
 
 at::Tensor some_text() { return at::remainder(at::arange(2 * 11, at::kLong) * 13 + 2, 40).view({2, 11}); }
-
-// With biases of queries and keys, a score is the sum of four terms. The third term, Delta_j, depends on key j but not
-// on the query.
-TEST(QueryBias, Delta_EqualsGammaTimesInput) {
-  for (const uint64_t seed : {1, 2, 3}) {
-    LanguageModel model = small_gpt2(seed);
-    const Read with = read(model, some_text());
-    for (int64_t layer = 0; layer < 3; ++layer) {
-      const std::string place = fmt::format("layers.{}.attention.", layer);
-      const at::Tensor x = with.at.at(place + "input");
-      const AttentionProjections p = model.projections(layer);
-      const at::Tensor q = at::matmul(x, p.q.to(at::kDouble).t()), k = at::matmul(x, p.k.to(at::kDouble).t());
-      const at::Tensor delta = delta_by_head(model, layer, x);  // shape (batch, length, heads)
-      for (int64_t head = 0; head < 4; ++head) {
-        const auto of = [&](const at::Tensor& t) { return t.to(at::kDouble).slice(-1, 6 * head, 6 * head + 6); };
-        const at::Tensor bq = of(p.q_bias), bk = of(p.k_bias), Q = of(q), K = of(k);
-        EXPECT_TRUE(at::allclose(delta.select(2, head), at::matmul(K, bq), 1e-12, 1e-12))
-            << "gamma . x_j = b_Q . W_k x_j";
-        const at::Tensor scores = at::matmul(Q, K.transpose(1, 2)) + at::matmul(Q, bk).unsqueeze(2) +
-                                  delta.select(2, head).unsqueeze(1) + at::dot(bq, bk);
-        const at::Tensor seen = with.at.at(place + "scores").select(1, head) * std::sqrt(6.0),
-                         visible = seen.isneginf().logical_not();
-        EXPECT_TRUE(at::allclose(seen.masked_select(visible), scores.masked_select(visible), 1e-4, 1e-4));
-      }
-      const at::Tensor gamma = at::matmul(p.k.to(at::kDouble).t(), p.q_bias.to(at::kDouble));
-      EXPECT_TRUE(at::allclose(gamma_by_head(model, layer).sum(0), gamma, 1e-12, 1e-12))
-          << "the sum over heads is W_k^T b_Q";
-    }
-  }
-}
 
 TEST(QueryBias, KeyBias_DoesNotAffectWeights) {
   for (const uint64_t seed : {1, 2, 3}) {
@@ -106,11 +76,13 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     const AttentionProjections p = model.projections(1);
     const at::Tensor x = plain.at.at("layers.1.attention.input");
 
-    // 1: without the query bias b_Q, the scores of key j decrease by Delta_j + b_Q . b_K for every query.
+    // 1: without the query bias b_Q, the scores of key j decrease by Delta_j + b_Q . b_K for every query, where
+    // Delta_j = gamma . x_j and gamma = W_k^T b_Q.
     Read changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.bias[0:24]"));
     expect_nothing_before(model, "layers.1.attention.q.projected", changed, plain);
     const at::Tensor of_biases = (p.q_bias * p.k_bias).view({4, 6}).sum(1).to(at::kDouble);
-    const at::Tensor lost = (delta_by_head(model, 1, x) + of_biases).permute({0, 2, 1}).unsqueeze(2) / std::sqrt(6.0);
+    const at::Tensor gamma = (p.k.view({4, 6, 24}) * p.q_bias.view({4, 6, 1})).sum(1).to(at::kDouble);  // (heads, 24)
+    const at::Tensor lost = (at::matmul(x, gamma.t()) + of_biases).permute({0, 2, 1}).unsqueeze(2) / std::sqrt(6.0);
     const at::Tensor before = plain.at.at("layers.1.attention.scores"), visible = before.isfinite();
     EXPECT_TRUE(close((before - changed.at.at("layers.1.attention.scores")).masked_select(visible),
                       lost.expand_as(before).masked_select(visible)));
@@ -119,8 +91,7 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
 
     // 2 and 3: a vector is added to the residual stream after the first layer, at the first position (2) and at the
     // first two positions (3).
-    const at::Tensor epe = effective_positions(model, EffectivePositions::literal).to(at::kDouble),
-                     stream = plain.at.at("layers.1.residual");
+    const at::Tensor epe = effective_positions(model).to(at::kDouble), stream = plain.at.at("layers.1.residual");
     const std::string away = "layers.1.residual[0]=epe[1] - epe[0]", there = "layers.1.residual[1]=epe[0] - epe[1]";
     changed = read(model, some_text(), Interventions().add(away));
     expect_nothing_before(model, "layers.1.residual", changed, plain);
@@ -152,69 +123,22 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
   }
 }
 
-TEST(QueryBias, Alignment_IsCosine) {
-  LanguageModel model = small_gpt2(4);
-  const at::Tensor rows = at::sin(at::arange(5 * 24, at::kDouble)).view({5, 24}), cosines = alignment(model, 1, rows);
-  const AttentionProjections p = model.projections(1);
-  for (int64_t n = 0; n < 5; ++n) {
-    const at::Tensor k = at::matmul(p.k.to(at::kDouble), rows[n]), b = p.q_bias.to(at::kDouble);
-    EXPECT_NEAR(cosines[n].item<double>(),
-                at::dot(k, b).item<double>() / std::sqrt(at::dot(k, k).item<double>() * at::dot(b, b).item<double>()),
-                1e-12);
-  }
-}
-
-// With grouped-query attention, each query head must use the keys of its group.
-TEST(QueryBias, GroupedHeads_UseKeysOfTheirGroup) {
-  LanguageModel model(small_family("qwen2"), 6);
-  const AttentionProjections p = model.projections(1);
-  const at::NoGradGuard guard;
-  p.q_bias.copy_(at::cos(at::arange(24, at::kFloat)));
-  for (int64_t head = 0; head < 4; ++head) {
-    const at::Tensor keys = p.k.to(at::kDouble).slice(0, head / 2 * 6, head / 2 * 6 + 6),
-                     bias = p.q_bias.to(at::kDouble).slice(0, 6 * head, 6 * head + 6);
-    EXPECT_TRUE(at::allclose(gamma_by_head(model, 1)[head], at::matmul(bias, keys), 1e-12, 1e-12));
-  }
-  EXPECT_THAT(error_of([&] { require_query_bias(model); }), Names({"sinks", "GPT-2"}));
-}
-
-TEST(QueryBias, ModelWithoutQueryBias_IsRejected) {
-  ModelConfig c = small_config();
-  c.positions.kind = PositionKind::learned;
-  EXPECT_THAT(error_of([&] { require_query_bias(LanguageModel(c, 1)); }), Names({"sinks", "GPT-2"}));
-  require_query_bias(small_gpt2(1));
-}
-
-// The effective positional encoding of a position is the output of the first layer for its learned position vector. It
-// has three definitions (EffectivePositions), which the test computes directly from the weights of the model.
-TEST(EffectivePositions, EffectivePositions_MatchDefinitions) {
+// EPE_i = p_i + MLP(p_i), computed directly from the weights of the model.
+TEST(EffectivePositions, EffectivePositions_MatchDefinition) {
   LanguageModel model = small_gpt2(5);
   std::map<std::string, at::Tensor> w;
   for (const auto& [name, tensor] : model.stored()) w[name] = tensor.detach().to(at::kDouble);
-  const std::string layer = "model.layers.0.";
   const at::Tensor p = w.at("model.position_embeddings.weight");
-  const auto norm = [&](const at::Tensor& x, const std::string& name) {
-    const at::Tensor centred = x - x.mean(-1, true);
-    return centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * w.at(layer + name + ".weight") +
-           w.at(layer + name + ".bias");
-  };
   const auto product = [&](const at::Tensor& x, const std::string& name) {
-    return at::matmul(x, w.at(layer + name + ".weight").t()) + w.at(layer + name + ".bias");
+    return at::matmul(x, w.at("model.layers.0." + name + ".weight").t()) + w.at("model.layers.0." + name + ".bias");
   };
-  const auto mlp = [&](const at::Tensor& x) {
-    return product(at::gelu(product(x, "mlp.up_proj"), "tanh"), "mlp.down_proj");
-  };
-  const auto close = [](const at::Tensor& ours, const at::Tensor& exact) {
-    return at::allclose(ours.to(at::kDouble), exact, 1e-5, 1e-5);
-  };
-  EXPECT_TRUE(close(position_vectors(model), p));
-  EXPECT_TRUE(close(effective_positions(model, EffectivePositions::literal), p + mlp(p)));
-  EXPECT_TRUE(
-      close(effective_positions(model, EffectivePositions::normed), p + mlp(norm(p, "post_attention_layernorm"))));
-  // In a sequence of one token, the token attends only to itself, so attention returns its value vector.
-  const at::Tensor h = p + product(product(norm(p, "input_layernorm"), "self_attn.v_proj"), "self_attn.o_proj");
-  EXPECT_TRUE(
-      close(effective_positions(model, EffectivePositions::block), h + mlp(norm(h, "post_attention_layernorm"))));
+  const at::Tensor exact = p + product(at::gelu(product(p, "mlp.up_proj"), "tanh"), "mlp.down_proj");
+  EXPECT_TRUE(at::allclose(effective_positions(model).to(at::kDouble), exact, 1e-5, 1e-5));
+  EXPECT_THAT(error_of([] {
+                LanguageModel rotated(small_config(), 1);
+                effective_positions(rotated);
+              }),
+              Names({"sinks", "learned positions"}));
 }
 
 }  // namespace

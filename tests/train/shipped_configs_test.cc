@@ -45,9 +45,7 @@ std::map<std::string, TrainConfig> shipped() {
   std::map<std::string, TrainConfig> out;
   const fs::path& root = kRoot;
   for (const auto& entry : fs::recursive_directory_iterator(root)) {
-    if (entry.path().parent_path().filename() == "repro") continue;  // these files are recipes of `lazy repro`
-    // This file lists training runs and the claims that they must support. tests/repro tests it.
-    if (entry.path().filename() == "evidence.toml" || entry.path().filename() == "evidence-claims.toml") continue;
+    if (entry.path().filename() == "evidence.toml") continue;  // a protocol of trainings, which tests/lab tests
     if (entry.path().extension() != ".toml") continue;
     const std::string name = fs::relative(entry.path(), root);
     out.emplace(name, load(entry.path()));
@@ -178,8 +176,8 @@ TEST(ShippedConfigs, OutputFolders_AreUnique) {
 }
 
 // A shipped configuration that has been removed. path: its former path. use: the composed configuration that replaces
-// it. output: the folder of its run, relative to runs/ of the working directory, or absolute if the configuration sets
-// training.output.
+// it. output: the run folder of the composed configuration, relative to runs/ of the working directory, or absolute if
+// the configuration sets training.output.
 struct Removed {
   std::string path, use;
   fs::path output;
@@ -196,10 +194,20 @@ std::vector<Removed> removed_configs() {
                      name});
     }
   };
-  for (const char* model :
-       {"lazy", "transformer", "sigmoid", "softmax-sink", "retnet", "mamba2", "deltanet", "gated-deltanet",
-        "ttt-linear", "ttt-mlp", "titans-lmm", "titans-mac", "titans-mag", "titans-mal"}) {
+  for (const char* model : {"lazy", "transformer", "retnet", "mamba2", "deltanet", "gated-deltanet", "ttt-linear",
+                            "ttt-mlp", "titans-lmm", "titans-mac", "titans-mag", "titans-mal"}) {
     paper(model, "");
+  }
+  // The models sigmoid and softmax-sink are now variants of transformer.
+  for (const char* model : {"sigmoid", "softmax-sink"}) {
+    for (const auto& [size, recipe] : {std::pair{"340m", "15b"}, std::pair{"760m", "30b"}}) {
+      out.push_back({fmt::format("models/{}-{}", model, size),
+                     fmt::format("models/transformer-{}.toml+{}", size, model),
+                     fmt::format("transformer-{}-{}", size, model)});
+      out.push_back({fmt::format("{}-{}-{}", model, size, recipe),
+                     fmt::format("models/transformer-{}.toml+recipes/{}.toml+{}", size, recipe, model),
+                     fmt::format("transformer-{}-{}-{}", size, recipe, model)});
+    }
   }
   for (const char* variant : {"no-elastic", "no-positional", "rope10k"}) paper("lazy", variant);
   paper("transformer", "rope150k");
@@ -230,7 +238,7 @@ std::string in_root(const std::string& composed) {
   return out;
 }
 
-TEST(ShippedConfigs, RemovedConfigs_AreReplacedWithTheSameOutput) {
+TEST(ShippedConfigs, RemovedConfigs_AreReplaced) {
   for (const Removed& old : removed_configs()) {
     SCOPED_TRACE(old.path);
     const TrainConfig config = load(in_root(old.use));
