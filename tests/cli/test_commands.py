@@ -243,3 +243,26 @@ def test_doctor_without_a_path_names_the_interpreter(lazy_binary, tmp_path):
         pytest.skip("the system's python3 has all packages, or there is none")
     words = checks["Python packages"]["mend"].split()
     assert any(Path(word).name.startswith("python") and Path(word).is_file() for word in words), words
+
+
+def test_repro_is_an_alias_of_lab(lazy_binary, tmp_path):
+    pytest.importorskip("matplotlib", reason="the package matplotlib is not installed")
+
+    def run(*arguments):
+        return subprocess.run([lazy_binary, *arguments], capture_output=True, text=True, cwd=tmp_path)
+
+    lab, repro = run("lab", "list", "--json"), run("repro", "list", "--json")
+    assert (repro.returncode, repro.stdout) == (0, lab.stdout)
+    assert "fig10" in lab.stdout
+    [line] = repro.stderr.strip().splitlines()
+    assert "`lazy repro` is now `lazy lab`" in line
+    # Options and recipes that `lazy lab` does not have give its error messages.
+    for arguments, names in (
+        (["evidence"], ["'evidence'", "lazy lab list"]),
+        (["list", "--records", "x"], ["--records"]),
+    ):
+        done = run("repro", *arguments)
+        warning, line = done.stderr.strip().splitlines()[:2]
+        assert done.returncode == 2 and "lazy lab" in warning and all(name in line for name in names), done.stderr
+    options = re.compile(r"^ +(--[a-z-]+)", re.MULTILINE)
+    assert options.findall(run("repro", "--help").stdout) == options.findall(run("lab", "--help").stdout) != []
