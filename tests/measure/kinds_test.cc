@@ -12,6 +12,7 @@
 #include "measured_models.h"
 #include "model/activation_hooks.h"
 #include "model/forward_options.h"
+#include "model/mixers/mixer.h"
 #include "support/error_of.h"
 #include "support/small_gpt2.h"
 

@@ -138,7 +138,7 @@ TEST(EffectivePositions, EffectivePositions_MatchDefinition) {
                 LanguageModel rotated(small_config(), 1);
                 effective_positions(rotated);
               }),
-              Names({"sinks", "learned positions"}));
+              Names({"sinks", "positions", "rope"}));
 }
 
 }  // namespace
