@@ -340,8 +340,6 @@ std::vector<std::string> ConfigSection::keys() const {
   return out;
 }
 
-const std::string& ConfigSection::file() const { return config_->name_; }
-
 std::string ConfigSection::where(const std::string& key) const {
   const auto found = config_->entries_.find(name_ + "." + key);
   return found == config_->entries_.end() ? config_->name_ : found->second.where;
@@ -405,11 +403,6 @@ std::string ConfigSection::string(const std::string& key, const std::string& fal
   if (!value) return fallback;
   if (auto* s = std::get_if<std::string>(value)) return *s;
   wrong_type(where(key), name_ + "." + key, "a string", *value);
-}
-
-std::string ConfigSection::required_string(const std::string& key) {
-  if (!find(key)) fail("config", "{}: [{}] needs '{}'", config_->name_, name_, key);
-  return string(key, "");
 }
 
 std::string ConfigSection::choice(const std::string& key, const std::string& fallback,

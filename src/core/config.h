@@ -32,7 +32,6 @@ class ConfigSection {
   int64_t integer(const std::string& key, int64_t fallback, int64_t minimum = INT64_MIN, int64_t maximum = INT64_MAX);
   double number(const std::string& key, double fallback, double minimum = -1e300, double maximum = 1e300);
   std::string string(const std::string& key, const std::string& fallback);
-  std::string required_string(const std::string& key);
   std::string choice(const std::string& key, const std::string& fallback, const std::vector<std::string>& allowed);
   // Returns an enumeration value whose name is listed in `table` (core/enum_table.h).
   template <class Table>
@@ -49,7 +48,6 @@ class ConfigSection {
   // working directory.
   std::filesystem::path resolved(const std::string& key, const std::string& value) const;
   const std::string& name() const { return name_; }
-  const std::string& file() const;
 
  private:
   friend class Config;

@@ -1,6 +1,5 @@
 #include "core/json_field.h"
 
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -71,34 +70,10 @@ double BasicJsonField<Json>::number() const {
 }
 
 template <typename Json>
-double BasicJsonField<Json>::share() const {
-  const double value = number();
-  if (!std::isfinite(value) || value < -1e-4 || value > 1 + 1e-4) wrong("a fraction between 0 and 1");
-  return value;
-}
-
-template <typename Json>
 bool BasicJsonField<Json>::boolean(bool fallback) const {
   if (!present()) return fallback;
   if (!value_->is_boolean()) wrong("true or false");
   return value_->template get<bool>();
-}
-
-template <typename Json>
-std::vector<double> BasicJsonField<Json>::numbers() const {
-  std::vector<double> values;
-  for (size_t i = 0; i < size(); ++i) values.push_back(at(i).number());
-  return values;
-}
-
-template <typename Json>
-std::vector<std::vector<double>> BasicJsonField<Json>::matrix() const {
-  std::vector<std::vector<double>> rows;
-  for (size_t i = 0; i < size(); ++i) {
-    rows.push_back(at(i).numbers());
-    if (rows.back().size() != rows.front().size()) at(i).wrong("the same number of values as in the first row");
-  }
-  return rows;
 }
 
 template class BasicJsonField<nlohmann::json>;

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 namespace lazy {
 
@@ -30,11 +29,8 @@ class BasicJsonField {
   size_t size() const;  // number of elements of an array
 
   std::string string() const;
-  double number() const;                // null is converted to NaN, because JSON writers encode NaN as null
-  double share() const;                 // a number in [-1e-4, 1 + 1e-4], for example a mean attention weight
-  bool boolean(bool fallback) const;    // returns `fallback` if the field is missing or null
-  std::vector<double> numbers() const;  // an array of numbers
-  std::vector<std::vector<double>> matrix() const;  // all rows must have the same length
+  double number() const;              // null is converted to NaN, because JSON writers encode NaN as null
+  bool boolean(bool fallback) const;  // returns `fallback` if the field is missing or null
 
   const Json& json() const { return *value_; }
   const Json* value() const { return value_; }  // null if the field is missing
