@@ -251,9 +251,8 @@ def test_repro_is_an_alias_of_lab(lazy_binary, tmp_path):
     def run(*arguments):
         return subprocess.run([lazy_binary, *arguments], capture_output=True, text=True, cwd=tmp_path)
 
-    lab, repro = run("lab", "list", "--json"), run("repro", "list", "--json")
-    assert (repro.returncode, repro.stdout) == (0, lab.stdout)
-    assert "fig10" in lab.stdout
+    repro = run("repro", "list", "--json")
+    assert repro.returncode == 0 and {"fig10", "gpt2"} <= {row["recipe"] for row in json.loads(repro.stdout)}
     [line] = repro.stderr.strip().splitlines()
     assert "`lazy repro` is now `lazy lab`" in line
     # Options and recipes that `lazy lab` does not have give its error messages.
