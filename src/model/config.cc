@@ -95,9 +95,9 @@ void check_relative(const ModelConfig& c) {
   }
 }
 
-constexpr ModelFamily kConvertible[] = {ModelFamily::llama, ModelFamily::mistral, ModelFamily::qwen2,
-                                        ModelFamily::qwen3, ModelFamily::smollm3, ModelFamily::olmo2,
-                                        ModelFamily::phi3,  ModelFamily::gemma2,  ModelFamily::gemma3,
+constexpr ModelFamily kConvertible[] = {ModelFamily::llama,   ModelFamily::mistral,    ModelFamily::qwen2,
+                                        ModelFamily::qwen3,   ModelFamily::smollm3,    ModelFamily::olmo2,
+                                        ModelFamily::phi3,    ModelFamily::gemma2,     ModelFamily::gemma3,
                                         ModelFamily::gpt_oss, ModelFamily::granite_swa};
 
 // Returns the normalizer of a converted model whose original normalizer is `softmax`. Learned sinks remain in the
@@ -266,9 +266,7 @@ int64_t ModelConfig::window_of(int64_t layer) const {
   return std::binary_search(attention.full_layers.begin(), attention.full_layers.end(), layer) ? -1 : attention.window;
 }
 
-bool ModelConfig::is_lazy() const {
-  return has_offset() && attention.distance_bias_window > 0;
-}
+bool ModelConfig::is_lazy() const { return has_offset() && attention.distance_bias_window > 0; }
 std::string ModelConfig::kind() const {
   if (!all_attention()) return name(mixer.type);
   if (family_of(*this) && !converted) return name(family);

@@ -29,12 +29,12 @@ struct AttentionArguments {
 // Throws "lazy::OPERATION: expected ..., received ...".
 void check_attention(const AttentionArguments& a);
 
-// Whether the gradients must be bit-identical between runs, because of `argument` or
-// torch.use_deterministic_algorithms.
+// Whether the gradients must be bit-identical between runs: `argument` is true, or torch.use_deterministic_algorithms
+// is enabled.
 bool deterministic_wanted(bool argument);
 
-// Returns a Problem in which the fields that depend on batch, heads, lengths and documents are not set, because these
-// sizes may be symbolic. Requires check_attention.
+// Returns a Problem in which the fields that depend on batch, heads, lengths and documents are not set, because
+// torch.compile may pass symbolic sizes. Requires check_attention.
 kernels::Problem problem_of_any_length(const AttentionArguments& a);
 
 // Returns the Problem for the kernels. Requires check_attention and tensors with data. The function also checks the
@@ -81,7 +81,6 @@ bool keeps_alive_sum(const kernels::Problem& problem, bool deterministic);
 // device of the tensors either, because the Meta kernel of torch.compile cannot see this device.
 at::Tensor empty_alive_sum(const AttentionArguments& a, const at::Tensor& out);
 
-// CPU implementations.
 AttentionOutputs attention_cpu(LAZY_ATTENTION_PARAMETERS);
 BackwardOutputs attention_backward_cpu(LAZY_ATTENTION_BACKWARD_PARAMETERS);
 

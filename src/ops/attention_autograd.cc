@@ -163,7 +163,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     return {d_q, d_k, d_v, d_bias, d_tau, d_sink, d_slopes};
   }
 
-  // Returns the gradients of q, k and v as slices of one tensor, for the projection that computed q, k and v together.
+  // Returns the gradients of q, k and v as slices of one tensor, so that the backward pass of a combined QKV projection
+  // needs no copy.
   static AttentionGradients rotated_back(const AttentionArguments& a, const Results& r, std::array<bool, 7> mask,
                                          const RopeArguments& rotation) {
     const int64_t heads = a.q.size(2), kv_heads = a.k.size(2);
@@ -205,7 +206,8 @@ AttentionOutputs attention_autograd(LAZY_ATTENTION_PARAMETERS) {
 
 TORCH_LIBRARY_IMPL(lazy, Autograd, m) {
   implement_reverse_mode(m, "attention", attention_autograd);
-  // Only computing a second derivative raises an error; computing the first derivative with create_graph does not.
+  // autogradNotImplementedFallback raises an error when a second derivative is computed, but not when the first
+  // derivative is computed with create_graph=True.
   m.impl("attention_backward", torch::autograd::autogradNotImplementedFallback());
   m.impl("attention_forward", torch::autograd::autogradNotImplementedFallback());
 }

@@ -81,7 +81,7 @@ struct Prepared {
   int64_t size = 0;  // padded head size; 0: the tensors are used as given
 
   Prepared(const AttentionArguments& a, CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
-    // Problems without queries or without keys use the plain kernel too.
+    // The plain kernel also computes problems without queries or without keys.
     const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 ||
                        p.dtype == kernels::DType::f64 || a.q.numel() == 0 || a.k.numel() == 0;
     size = plain ? 0 : padded_size(p, call.kernel);
@@ -128,7 +128,8 @@ void keep(at::Tensor& result, const at::Tensor& room) {
   if (!result.is_same(room)) result.copy_(room.narrow(-1, 0, result.size(-1)));
 }
 
-// for_backward: also returns alive_sum if it is saved for the backward pass, otherwise a tensor without elements.
+// for_backward: the fourth result is alive_sum (see empty_alive_sum), which has no elements if the backward pass does
+// not need it.
 ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
   const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);

@@ -12,9 +12,9 @@ struct Rotation {
 bool rotates_back(const AttentionArguments& a);
 
 // Runs the backward pass. Requires check_backward. The caller allocates `g` with the shapes of empty_gradients. If
-// `rotation` is given, d_q and d_k are the gradients with respect to q and k before the rotation. of_part: the keys are
-// only one part of the keys of the softmax (see CudaLibrary::softmax_part_backward). Returns false only with `of_part`,
-// if the kernels do not support it.
+// `rotation` is given, d_q and d_k are the gradients with respect to q and k before the rotation. of_part: a.k and a.v
+// contain only a part of the keys and values over which the softmax was computed (see
+// CudaLibrary::softmax_part_backward). Returns false only with `of_part`, if the kernels do not support it.
 bool run_attention_backward(const AttentionArguments& a, const at::Tensor& d_out, const at::Tensor& out,
                             const at::Tensor& lse, const OptionalTensor& alive_sum, const Rotation& rotation,
                             AttentionGradients& g, bool of_part = false);

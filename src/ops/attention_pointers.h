@@ -37,8 +37,8 @@ Real* wanted(at::Tensor& t) {
   return t.numel() ? t.mutable_data_ptr<Real>() : nullptr;
 }
 
-// For kernels::Forward and kernels::Decode. The last dimension of `out` may be larger than in the result of the
-// operator, if the head size is padded.
+// Sets the output pointers of a kernels::Forward or kernels::Decode. If the head size is padded, the last dimension of
+// `out` is larger than in the result of the operator.
 template <typename Real, typename Arguments>
 void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Tensor& stats) {
   arguments.out = view(out);
@@ -48,7 +48,8 @@ void set_outputs(Arguments& arguments, at::Tensor& out, at::Tensor& lse, at::Ten
   if (part > 0 && stats.size(0) == kStatsParts[2]) arguments.score_stats = arguments.stats + kStatsParts[1] * part;
 }
 
-// Sets the inputs and outputs of a backward pass. lse is contiguous; gradients without elements are not computed.
+// Sets the inputs and outputs of a backward pass. lse must be contiguous. A gradient in `g` that has no elements is not
+// computed.
 template <typename Real>
 void set_backward(kernels::Backward<Real>& b, const at::Tensor& d_out, const at::Tensor& out, const at::Tensor& lse,
                   AttentionGradients& g) {

@@ -1,5 +1,5 @@
-// Autocast: q, k and v are cast in the same way as for the attention of PyTorch, the operands of the output projection
-// as for its linear layer. The per-head parameters remain fp32.
+// Autocast kernels of the operators. They cast q, k and v, and the operands of the output projection, to the autocast
+// dtype, as PyTorch does for scaled_dot_product_attention and for linear layers. The per-head parameters remain fp32.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>

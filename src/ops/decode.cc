@@ -105,7 +105,7 @@ void decode(const kernels::Problem& p, const AttentionArguments& a, const Decode
 ValueRowCount::ValueRowCount() {
   ValueRowCount* none = nullptr;
   TORCH_CHECK(living_count.compare_exchange_strong(none, this),
-              "ValueRowCount: another count of the rows of V is active");
+              "ValueRowCount: expected no other ValueRowCount object, found one");
 }
 ValueRowCount::~ValueRowCount() { living_count = nullptr; }
 ValueRowCount* ValueRowCount::current() { return living_count; }

@@ -24,7 +24,6 @@ namespace lazy::ops {
 void check_decode(const AttentionArguments& a, const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                   const OptionalTensor& visible_count);
 
-// CPU implementation.
 AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS);
 
 // The arguments cache_lengths, block_table and visible_count in the form that the kernels need: contiguous int64

@@ -18,7 +18,7 @@ struct FastWeightsLayer {
   float *W, *b, *S;
   const float *W_start, *S_start;
   float *W_end, *b_end, *S_end;  // written by the forward pass: (N, ...) after the last chunk; null: not requested
-  float *g, *z;                  // (C, N, T, out): loss gradient at the output, and output, for k (SavedActivations)
+  float *g, *z;                  // (C, N, T, out), for input k: output z, and gradient g of the inner loss at z
   // Gradients with respect to the state, (N, ...). The backward pass writes d_W, d_b and d_S for the state before the
   // first chunk. It reads d_W_end and d_S_end for the state after the last chunk; null means zero. d_b is updated in
   // place: on entry it contains the gradient for the state after the last chunk.
@@ -34,13 +34,13 @@ struct FastWeightsProblem {
   FastWeightsLayer first, last;  // the pointers in `first` are null with one layer
 
   const float *q, *k, *target;                // (C, N, T, 64); with momentum, q and k have a length of at most 1
-  const float *norm_weight, *norm_bias;       // (N, 64); null: no LayerNorm, the gradient is bounded instead
-  const float* read_steps;                    // (C, N, T, T): factors of the gradients, see FastWeights
+  const float *norm_weight, *norm_bias;       // (N, 64); null: no LayerNorm; the inner-loss gradient is bounded instead
+  const float* read_steps;                    // (C, N, T, T): factors of the inner-loss gradients in the outputs
   const float *read_keep, *read_carry;        // (C, N, T); only with momentum
   const float *steps, *momentum_steps;        // (C, N, T); momentum_steps only with momentum
   const float *keep, *carry, *momentum_keep;  // (C, N); only with momentum
-  float *u, *t, *x;  // two layers only, (C, N, T, H): input of the last layer, its gradient, first layer's output at q
-  float* overlap;    // (C, N, T, T): inner products of the last layer's inputs at q and at k, plus 1 with a bias
+  float *u, *t, *x;  // two layers only, (C, N, T, H): input of the last layer, its gradient, first layer's output for q
+  float* overlap;    // (C, N, T, T): inner products of the last layer's inputs for q and for k, plus 1 with a bias
   float* out;        // (C, N, T, 64): outputs for q
   void* kept;        // (C, N, kept_bytes), see ops/fast_weights.h; aligned to 16 bytes; null without for_backward
 
@@ -53,8 +53,8 @@ struct FastWeightsProblem {
 
 // Arguments of the kernels that compute the factors of fast weights (the products of the gates of all tokens in a
 // chunk): see model/mixers/titans/gate_products.h, which defines the names. All tensors are fp32 and contiguous.
-// `chunks` is the number of chunks of all sequences and heads. In the backward pass, the factors contain the gradients
-// with respect to these factors.
+// `chunks` is the number of chunks of all sequences and heads. In the backward pass, the members for the factors
+// (read_steps to momentum_keep) contain the gradients with respect to the factors.
 constexpr int kMemoryTokens = 64;  // T, the number of tokens per chunk
 
 struct MemoryFactors {

@@ -25,7 +25,7 @@ const std::string& environment() {
 at::Tensor exact(const at::Tensor& t) { return t.to(at::kCPU, at::kDouble); }
 OptionalTensor exact(const OptionalTensor& t) { return given(t) ? OptionalTensor(exact(*t)) : OptionalTensor(); }
 
-// Converts t to dtype `type` and to the device of q. A tensor without elements keeps its shape.
+// Converts t to dtype `type` and to the device of q.
 at::Tensor like(const at::Tensor& t, const at::Tensor& q, at::ScalarType type) { return t.to(q.device(), type); }
 
 }  // namespace

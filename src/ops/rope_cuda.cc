@@ -59,7 +59,7 @@ void rope_into(const at::Tensor& x, const RopeArguments& arguments, bool inverse
   a.dim = x.size(-1);
   a.interleaved = arguments.interleaved;
   a.inverse = inverse;
-  int64_t last = a.length - 1;  // explicit positions, too, are usually less than the length
+  int64_t last = a.length - 1;  // explicit positions are usually in this range, too
   if (positions && positions->defined()) {
     if (positions->scalar_type() == at::kInt) {
       a.places32 = positions->const_data_ptr<int32_t>();

@@ -39,12 +39,12 @@ struct TttProblem {
   TttTokens out;                         // q + LayerNorm(f(q)); with two layers, null means not requested
 
   float* g;  // (N, C, 16, 64): gradients of the inner loss with respect to the output of the last layer
-  // Two layers only, (N, C, 16, H): the first layer's output at k (z) and at q (x), and the gradient with respect to
+  // Two layers only, (N, C, 16, H): the first layer's output for k (z) and for q (x), and the gradient with respect to
   // the input of the last layer (t).
   float *z, *x, *t;
-  float *y, *y_q;           // (N, C, 16, 64): output of the last layer at k and at q
+  float *y, *y_q;           // (N, C, 16, 64): output of the last layer for k and for q
   float *W_first, *W_last;  // (N, C, in, out): weights at the start of every chunk
-  // (N, C, 16, 16): inner products of the last layer's inputs at q and at k, plus 1 for the bias
+  // (N, C, 16, 16): inner products of the last layer's inputs for q and for k, plus 1 for the bias
   float* overlap;
 
   // Arguments of the backward pass. Each gradient has the shape of its tensor, but gradients of parameters that all

@@ -127,7 +127,7 @@ __device__ void write_gradient(float* row, int vocabulary, int label, float larg
   }
 }
 
-// Writes the outputs of a row whose label is ignore_index.
+// Writes the outputs of a row whose label is ignore_index: log probability 0, `correct` false, and a zero gradient.
 template <typename T, bool GRADIENT>
 __device__ void leave_out(const CrossEntropy& a, float* row, int64_t token) {
   for (int n = 4 * threadIdx.x; GRADIENT && n < a.vocabulary; n += 4 * blockDim.x) {
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads) rows_kernel(const CrossEntropy a) {
   if (label == a.ignore_index) return leave_out<T, GRADIENT>(a, row, token);
   const bool valid = label >= 0 && label < vocabulary;
   const float target = valid ? row[label] : NAN;
-  // merged_by_block contains a barrier, so all threads have read the target logit before it is overwritten.
+  // sum_of contains a block barrier, so all threads have read the target logit before the gradient overwrites it.
   const Sum all = sum_of(row, vocabulary);
   report(a, token, target, all);
   if constexpr (GRADIENT) {
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kKeepingThreads, 2) kept_rows_kernel(const Cro
   for (int k = 0; k < kInRegisters; ++k) x[k] = exponentials(x[k]);
 #pragma unroll 2
   for (int k = 0; k < kInShared; ++k) shared[index(k) / 4] = exponentials(shared[index(k) / 4]);
-  // merged_by_block contains a barrier, so all threads have read the row before it is overwritten.
+  // merged_by_block contains a block barrier, so all threads have read the row before the gradient overwrites it.
   const Sum all = merged_by_block(mine);
   report(a, token, target, all);
   const float scale = valid ? a.gradient_scale / all.sum * expf(base - all.largest) : NAN;

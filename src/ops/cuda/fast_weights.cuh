@@ -5,14 +5,14 @@
 // columns or rows. Data that does not fit in shared memory is stored in global memory and usually read back from the L2
 // cache.
 //
-// Names. k and q are the keys and queries of a chunk. The fast-weights model, which has one or two layers, is updated
-// with its values "at k" (its input is k) and is read "at q" (its input is q). For a layer, g is the inner gradient:
-// the gradient of the inner loss with respect to the layer's output at k. The overlap of a layer is the matrix of inner
-// products of its inputs at q and its inputs at k. `steps` are the factors of the gradient steps (read_steps in
-// ops/fast_weights_problem.h). The elementwise product overlap * steps, multiplied by g, is the effect of the updates
-// within the chunk on the outputs of the layer. With two layers, z and x are the first layer's outputs at k and at q, u
-// is the last layer's input at k, and t is the gradient of the inner loss with respect to u. ops/fast_weights_problem.h
-// defines the shapes.
+// Names. k and q are the keys and queries of a chunk. The fast-weights model has one or two layers. It is evaluated
+// with input k to compute its update, and with input q to compute the outputs; values "for k" and "for q" belong to
+// these two evaluations. For a layer, g is the inner-loss gradient: the gradient of the inner loss with respect to the
+// layer's output for k. The overlap of a layer is the matrix of inner products of its inputs for q and its inputs for
+// k. `steps` are the factors of the gradient steps (read_steps in ops/fast_weights_problem.h). The elementwise product
+// overlap * steps, multiplied by g, is the effect of the updates within the chunk on the outputs of the layer. With two
+// layers, z and x are the first layer's outputs for k and for q, u is the last layer's input for k, and t is the
+// gradient of the inner loss with respect to u. ops/fast_weights_problem.h defines the shapes.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "ops/cuda/fast_weights.h"
@@ -115,9 +115,9 @@ __device__ Rounded<Factor> rounded(const Factor& factor) {
   return {factor};
 }
 
-// The part of an M x N matrix of sums that a warp holds in registers: 16 rows and kTiles * 8 columns. With PARTS > 1,
-// the warps form PARTS groups. Each group then computes a partial sum of the whole matrix, and the caller must add the
-// partial sums.
+// The part of an M x N accumulator matrix that a warp holds in registers: 16 rows and kTiles * 8 columns. With PARTS >
+// 1, the warps form PARTS groups. Each group then computes a partial sum of the whole matrix, and the caller must add
+// the partial sums.
 template <int WARPS, int M, int N, int PARTS = 1>
 struct Share {
   static constexpr int kRowGroups = M / 16, kColumnGroups = WARPS / PARTS / kRowGroups;
@@ -196,8 +196,8 @@ __device__ inline void set_rounded_pair(float* at, float x, float y) {
   *reinterpret_cast<float2*>(at) = rounded_pair(x, y);
 }
 
-// Calls function(c, n, e) for every element c of a Share that this thread holds: element e of the n-th tile of 16 x 8
-// elements. row_of(e) is the row of the element within the 16 rows of the warp.
+// Calls function(c, n, e) for every element c of a Share that this thread holds; c is the thread's element e of the
+// n-th tile of 16 x 8 elements. row_of(e) is the row of the element within the 16 rows of the warp.
 template <typename To, typename Function>
 __device__ void elements(To& to, const Function& function) {
 #pragma unroll
@@ -323,8 +323,8 @@ __device__ float2 both(const Function& function, float2 a) {
 }
 
 // Returns the sum over the T rows of the tile g of steps[row] * g[row][column]. The column is the index of the calling
-// thread. Each load reads four steps. With single loads from fixed addresses, nvcc would merge some of the loads, and
-// its choice would differ between builds.
+// thread. The code loads four steps at a time. If it loaded single steps, nvcc would merge some of the loads, and
+// different builds would merge different loads.
 template <int T, int STEP>
 __device__ float stepped_sum(const float* steps, const float* g) {
   float sum = 0;
@@ -452,9 +452,9 @@ struct InnerLoss {
   }
 };
 
-// Offsets in the tensors of the data of one chunk of a sequence and head. `index` is the index of the chunk among the
-// chunks of all sequences and heads. `slice` selects 64 columns of the first layer's weights and 64 rows of the last
-// layer's weights.
+// Offsets at which the data of one chunk of a sequence and head begins in the tensors. `index` is the index of the
+// chunk among the chunks of all sequences and heads. `slice` selects 64 columns of the first layer's weights and 64
+// rows of the last layer's weights.
 struct TokenIndex {
   int64_t index, H, T;
 
@@ -485,8 +485,8 @@ void launch(Kernel kernel, int threads, int shared, const Problem& p, cudaStream
   check(cudaLaunchKernelEx(&config, kernel, p), "fast_weights");
 }
 
-// Calls function(T, two_layers, momentum) with integral constants for the shape of the problem. Without momentum, the
-// problem comes from TTT. TTT has separate kernels; it uses these kernels only for models with two layers and a hidden
+// Calls function(T, two_layers, momentum) with integral constants for the shape of the problem. Problems without
+// momentum come from TTT. TTT has separate kernels and uses these kernels only for models with two layers and a hidden
 // width that the separate kernels do not support.
 template <typename Function>
 void with_shape(const FastWeightsProblem& p, const Function& function) {

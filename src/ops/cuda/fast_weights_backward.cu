@@ -1,6 +1,6 @@
 // The backward pass of fast weights. A block iterates over the chunks of a sequence and head in reverse order. In each
-// chunk it backpropagates through the update of the state, the outputs and the inner gradients. Between the chunks, the
-// gradients with respect to the state (weights W, biases b, momentum S) are stored in d_W, d_b and d_S.
+// chunk it backpropagates through the update of the state, the outputs and the inner-loss gradients. Between the
+// chunks, the gradients with respect to the state (weights W, biases b, momentum S) are stored in d_W, d_b and d_S.
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
   using Matrix = Share<kWarp, kDim, kDim>;
   extern __shared__ __align__(128) float memory[];
   float *const K = memory, *const Q = K + kTokens<T>, *const D = Q + kTokens<T>;  // tiles of k, q and d_out
-  // The overlap of a layer is the matrix of inner products of its inputs at the queries q and its inputs at the keys k
-  // (see fast_weights.cuh). Tile R contains the gradient of the last layer's overlap, and later of the first layer's
+  // The overlap of a layer is the matrix of inner products of its inputs for the queries q and its inputs for the keys
+  // k (see fast_weights.cuh). Tile R contains the gradient of the last layer's overlap, and later of the first layer's
   // overlap. Tile P contains the elementwise product of the first layer's overlap and read_steps.
   float *const R = D + kTokens<T>, *const P = R + kTokens<T>;
   float *const X = P + kTokens<T>, *const Y = X + kTokens<T>;
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     for (int i = threadIdx.x; i < 4 * kGroups * T; i += kThreads) sums[i] = 0;
 
-    // Last layer: compute d_g, the gradient with respect to the layer's inner gradient g. Both the update of the state
-    // and the outputs of the chunk contribute to it.
+    // Last layer: compute d_g, the gradient of the outer loss with respect to g, which is the gradient of the inner
+    // loss with respect to the layer's output. The update of the state and the outputs of the chunk contribute to d_g.
     Outputs d_g, d_k, d_q;
     {
       Outputs by, by_momentum;
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
 
     // Backpropagates through one slice of a layer's state. Tiles W and V contain the gradients with respect to the
     // layer's weights W and momentum S after the chunk. d_W and d_S receive the gradients with respect to the state
-    // before the chunk; the update and the outputs both contribute to them. `a` is the input of the layer at the
-    // queries q, and d_y is the gradient of the layer's outputs at the queries q.
+    // before the chunk; the update and the outputs both contribute to them. `a` is the input of the layer for the
+    // queries q, and d_y is the gradient of the layer's outputs for the queries q.
     const auto through_state = [&](const float* a, const float* d_y, const FastWeightsLayer& layer, int64_t from,
                                    int64_t to, int step) {
       {
@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         });
       }
     };
-    // Backpropagates the gradient d_y of a layer's outputs at the queries q to the layer's input `a` at the queries q,
-    // through the products with W and S, and adds the result to d_a.
+    // Backpropagates the gradient d_y of a layer's outputs for the queries q to the layer's input `a` for the queries
+    // q, through the products with W and S, and adds the result to d_a.
     const auto through_reading = [&](Outputs& d_a, const float* a, const float* d_y) {
       const auto part = [&](const float* matrix, const float* share, float* sum) {
         Outputs back;
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         set_pair(to, before.x + a, before.y + b);
       });
     };
-    // Backpropagates through the update of a layer's state to the layer's input at the keys k, and adds the result to
+    // Backpropagates through the update of a layer's state to the layer's input for the keys k, and adds the result to
     // d_u.
     const auto through_steps = [&](Outputs& d_u, const float* g) {
       product<kDim>(d_u, minus(ScaledRows{g, steps}), Columns{W});
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       });
     }
     for (int s = 0; s < slices; ++s) {
-      // Last layer: backpropagate through the outputs at the queries q and through the update of the state.
+      // Last layer: backpropagate through the outputs for the queries q and through the update of the state.
       if constexpr (TWO) load_hidden(X, p.x + at.hidden(s)), load_hidden(Y, p.u + at.hidden(s));
       load_last(W, last.W + at.last(s));
       if constexpr (MOMENTUM) load_last(V, last.S + at.last(s));
@@ -260,8 +260,8 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
       __syncthreads();
       if constexpr (TWO) {
         d_u.each([&](int i, int j, float& x, float& y) { set_pair(p.d_u + own.hidden(s) + i * H + j, x, y); });
-        // First layer: backpropagate through the outputs at the queries q and through the update of the state. Tile X
-        // becomes the gradient of the first layer's output at the queries q.
+        // First layer: backpropagate through the outputs for the queries q and through the update of the state. Tile X
+        // becomes the gradient of the first layer's output for the queries q.
         d_a.each([&](int i, int j, float& x, float& y) {
           const float2 z = pair(p.x + at.hidden(s) + i * H + j);
           set_pair(X + i * kStep + j, x * act.slope(z.x), y * act.slope(z.y));
@@ -306,9 +306,9 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
         if constexpr (!MOMENTUM) {
           if (threadIdx.x < kDim) first.d_b[own.first_bias(s) + threadIdx.x] += by_bias;
         }
-        // Backpropagate through the inner backward pass, which computes the first layer's inner gradient from the last
-        // layer's inner gradient. Tile X becomes the gradient with respect to t, which is the gradient of the inner
-        // loss with respect to the last layer's input.
+        // Backpropagate through the inner backward pass, which computes the first layer's inner-loss gradient from the
+        // last layer's inner-loss gradient. Tile X becomes the gradient with respect to t, which is the gradient of the
+        // inner loss with respect to the last layer's input.
         load(Y, at.tokens(last.g));
         load_last(W, last.W + at.last(s));
         d_first_g.each([&](int i, int j, float& x, float& y) {
@@ -345,7 +345,7 @@ __global__ void __launch_bounds__(32 * kWarps<T>, T == 16 ? 2 : 1)
     }
     add_tokens(d_q, p.d_q, !TWO);
 
-    // Backpropagate through the inner loss. Tile X becomes the gradient of the last layer's output at the keys k.
+    // Backpropagate through the inner loss. Tile X becomes the gradient of the last layer's output for the keys k.
     d_g.each([&](int i, int j, float& a, float& b) { set_pair(X + i * kStep + j, a, b); });
     load(Y, at.tokens(last.g));
     if constexpr (!TWO) load_last(W, last.W + at.last(0));

@@ -12,8 +12,8 @@ namespace {
 // Indices of the units of the fp16 operands. The unit of an operand is the power of two by which all its elements are
 // divided; see Units in fast_weights_cluster.cuh. The four gradients of the state have consecutive indices, and so do
 // their tiles. The entries from kKept on are units that the forward pass saved. kU is the unit of the last layer's
-// inputs at the keys k. These inputs are computed twice per chunk, with the same unit. kV is the unit of the last
-// layer's inputs at the queries q.
+// inputs for the keys k. These inputs are computed twice per chunk, with the same unit. kV is the unit of the last
+// layer's inputs for the queries q.
 enum {
   kState,
   kFirstDW = kState,
@@ -28,7 +28,7 @@ enum {
   kT1,
   kFirstR,
   kZ,
-  kY,  // for kY and the following entries, the warps do not propose maxima (Units::propose)
+  kY,  // the units of kY and of the following entries are computed without Units::propose
   kKeep,
   kCarry,
   kKept,
@@ -86,16 +86,16 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   // products.
   float *const dW_first = shared_memory(), *const dS_first = dW_first + kTile;
   float *const dW_last = dS_first + kTile, *const dS_last = dW_last + kTile;
-  // Partial sums that must be added over the blocks of the cluster. First, sum_0 is the gradient of the last layer's
-  // inner gradient g, and sum_1 is the gradient of the first layer's matrix overlap * steps (factors of the inner
-  // gradients). Later, sum_0 is the gradient of q and sum_1 the gradient of k.
+  // Partial sums that must be added over the blocks of the cluster. First, sum_0 is the gradient with respect to the
+  // last layer's inner-loss gradient g, and sum_1 is the gradient with respect to the first layer's elementwise product
+  // overlap * steps. Later, sum_0 is the gradient of q and sum_1 the gradient of k.
   float *const sum_0 = dS_last + kTile, *const sum_1 = sum_0 + kTile;
   float *const read_keep = sum_1 + kTile, *const read_carry = read_keep + kT;
   float *const steps = read_carry + kT, *const momentum_steps = steps + kT;
   float* const sums = momentum_steps + kT;  // gradients of the per-token factors: one partial sum per group of columns
   float *const sum_steps = sums, *const sum_momentum = sums + kGroups * kT, *const sum_keep = sums + 2 * kGroups * kT,
                *const sum_carry = sums + 3 * kGroups * kT;
-  // dots has the shape (layer, coefficient, warp).
+  // dots, (layer, coefficient, warp): partial sums of the gradients of the coefficients keep, carry and momentum_keep.
   float *const dots = sums + 4 * kGroups * kT, *const own_overlap = dots + 6 * kWarps;
   float* const units_of_Y = own_overlap + kOwned * kDim;  // unit (power-of-two scale) of each row of tile Y
   const Units units(units_of_Y + kT);
@@ -107,21 +107,21 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   Half *const w_last = w_first + kHalfTile, *const U = w_last + kHalfTile, *const V = U + kHalfTile,
               *const R = V + kHalfTile, *const Q = R + kHalfTile;
   Half *const keep_factors = Q + kHalfTile, *const carry_factors = keep_factors + kT;
-  // Tile D contains d_out, then the matrix overlap * steps (factors of the inner gradients) of the first layer, then
-  // the gradient of the first layer's overlap.
+  // Tile D contains d_out, then the first layer's elementwise product overlap * steps, by which its inner-loss
+  // gradients are multiplied, then the gradient of the first layer's overlap.
   Half *const P = D, *const R_first = D;
-  // Tile B contains the inner gradient g of the last layer, then the last layer's inputs at the keys k (computed for
-  // the second time). Tile U contains the last layer's inputs at the keys k (computed for the first time), then k.
+  // Tile B contains the inner-loss gradient g of the last layer, then the last layer's inputs for the keys k (computed
+  // for the second time). Tile U contains the last layer's inputs for the keys k (computed for the first time), then k.
   Half *const inputs = B, *const K = U;
   // Tile Q contains S of the last layer, then q. S of the first layer uses the memory of the partial sums sum_0.
   Half *const s_last = Q, *const s_first = reinterpret_cast<Half*>(sum_0);
-  // Tile V contains the inputs of the last layer at the queries q, then the inner gradient g of the first layer, then
-  // the gradient with respect to t (t is the gradient of the inner loss with respect to the last layer's input), then
-  // the gradient of the last layer's output at the keys k.
+  // Tile V contains the inputs of the last layer for the queries q, then the inner-loss gradient g of the first layer,
+  // then the gradient with respect to t (t is the gradient of the inner loss with respect to the last layer's input),
+  // then the gradient of the last layer's output for the keys k.
   Half *const G = V, *const T = V, *const Y = V;
-  // Tile R contains the gradient of the last layer's overlap (matrix of inner products of the layer's inputs at the
-  // queries q and at the keys k), then the gradient of the first layer's output at the queries q, then the gradient of
-  // the first layer's output at the keys k.
+  // Tile R contains the gradient of the last layer's overlap (matrix of inner products of the layer's inputs for the
+  // queries q and for the keys k), then the gradient of the first layer's output for the queries q, then the gradient
+  // of the first layer's output for the keys k.
   Half *const X = R, *const Z = R;
 
   const int rank = static_cast<int>(blockIdx.x % kBlocks);
@@ -145,8 +145,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
   fetch_end(dS_first, first.d_S_end, start.first(rank), kHidden);
   fetch_end(dW_last, last.d_W_end, start.last(rank), kDim);
   fetch_end(dS_last, last.d_S_end, start.last(rank), kDim);
-  // Starts the asynchronous copy of the last layer's W and S of a chunk. Only the first of these copies is waited for
-  // immediately; the later ones overlap with computation.
+  // Starts the asynchronous copy of the last layer's W and S of a chunk. The kernel waits immediately only for the copy
+  // for the last chunk, which it processes first; the other copies overlap with computation.
   const auto fetch_last = [&](int64_t index) {
     const Half* const state = kept_of(p, index, rank).state;
     fetch_factors(w_last, state + 2 * kHalfTile), fetch_factors(s_last, state + 3 * kHalfTile);
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     read_part(g, at.tokens(last.g));
     if (thread() < Kept::kUnits) units.all[kKept + thread()] = kept.units[thread()];
     const Slopes slopes_k = activate(z), slopes_q = activate(x);
-    // This barrier is needed only for the tool compute-sanitizer racecheck. It does not recognize that the cluster
+    // This barrier is needed only for the tool compute-sanitizer racecheck, which does not recognize that the cluster
     // barrier already allows overwriting K.
     __syncthreads();
     write_halves(z, U, inverse(unit_of_z)), write_halves(x, V, inverse(unit_of_x));
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       by_S.add_rows(sums_S, dot, unit_S);
     };
     // Backpropagates through the update of a layer's state and through the layer's outputs: computes the gradients d_W
-    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer at the
+    // and d_S before the chunk from the gradients dW and dS after the chunk. `a` is the input of the layer for the
     // queries q, and d_y is the gradient of the layer's outputs.
     const auto through_state = [&](const Half* a, const Half* d_y, float unit, float* dW, float* dS, int ds) {
       Tile by_W, by_S;
@@ -249,9 +249,9 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       return most;
     };
 
-    // Last layer: backpropagate through the outputs to the layer's input at the queries q, and through the update to
-    // the layer's input at the keys k. Also compute the gradient of the layer's overlap (matrix of inner products of
-    // its inputs at the queries q and at the keys k).
+    // Last layer: backpropagate through the outputs to the layer's input for the queries q, and through the update to
+    // the layer's input for the keys k. Also compute the gradient of the layer's overlap (matrix of inner products of
+    // its inputs for the queries q and for the keys k).
     Tile d_a, d_u;
     {
       Tile by_W, by_S, d_steps;
@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
       weighted(d_u, steps, by_W, units.of(kB, kLastDW), momentum_steps, by_S, units.of(kB, kLastDS));
     }
     __syncthreads();
-    // Backpropagate through the update and the outputs of the last layer to the layer's inner gradient g.
+    // Backpropagate through the update and the outputs of the last layer to the layer's inner-loss gradient g.
     Tile d_g;
     {
       Tile by_W, by_S;
@@ -334,8 +334,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(V, D, units.of(kV, kD), dW_last, dS_last, kLastDS);
     float4 keys[kFetched], queries[kFetched];
     read_part(keys, at.tokens(p.k)), read_part(queries, at.tokens(p.q));
-    // Part of the gradient with respect to the first layer's output z at the keys k: the part that comes from the
-    // factor act'(z) in the first layer's inner gradient g = t act'(z).
+    // Part of the gradient with respect to the first layer's output z for the keys k: the part that comes from the
+    // factor act'(z) in the first layer's inner-loss gradient g = t act'(z).
     Tile t;
     {
       Tile z_again, g;
@@ -408,8 +408,8 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     through_state(Q, X, units.of(kX), dW_first, dS_first, kFirstDS);
     __syncthreads();
 
-    // Backpropagate through the inner backward pass, which computes the first layer's inner gradient from the last
-    // layer's inner gradient.
+    // Backpropagate through the inner backward pass, which computes the first layer's inner-loss gradient from the last
+    // layer's inner-loss gradient.
     Tile u;
     widen(u, kept.z[thread()], units.of(kU));
     const float2 y = pair(own_row(last.z)), target = pair(own_row(p.target)), own_g = pair(own_row(last.g));

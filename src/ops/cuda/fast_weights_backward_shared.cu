@@ -14,8 +14,8 @@ constexpr int kHidden = 256;
 // 8, which avoids bank conflicts.
 constexpr int kWide = kHidden + 8, kLast = kDim + 8;
 constexpr int kWideTile = kT * kWide, kRows = kT * kRow;
-// Number of partial sums of d_steps, which is the matrix product of the first layer's output gradients at the queries q
-// and the first layer's inner gradients g.
+// Number of partial sums of d_steps, which is the matrix product of the first layer's output gradients for the queries
+// q and the first layer's inner-loss gradients g.
 constexpr int kParts = 4;
 
 // kLine is the size of a line of the L2 cache in floats. kHiddenLines and kRowLines are the numbers of lines per chunk
@@ -34,8 +34,8 @@ using Square = Share<kWarps, kT, kT>;
 using Overlap = Share<kWarps, kT, kT, kParts>;
 
 // Prefetches the inputs of a chunk that are needed first to the L2 cache. Every thread prefetches one line of the last
-// layer's weights and one line of other data: of the three hidden tensors, of two tensors of the last layer, or of the
-// tokens. Some threads also prefetch a line of the overlaps.
+// layer's weights and one line of another tensor: z, t, x, g, y_q or the tokens. Some threads also prefetch a line of
+// the overlaps.
 template <typename Token>
 __device__ void prefetch_start(const Block& block, int64_t chunk) {
   const TttProblem& p = block.p;
@@ -62,20 +62,20 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
   extern __shared__ __align__(128) float memory[];
   float *const dW_first = memory, *const dW_last = dW_first + kDim * kWide;
   // Tiles with the hidden width, with their contents in the order in which they are stored.
-  //   U: inputs of the last layer at the keys k, then the gradient of the first layer's output at the keys k
-  //   X: gradient of the first layer's output at the queries q
-  //   V: inputs of the last layer at the queries q, then the gradient with respect to t, then these inputs again
-  //   G: inner gradient g of the first layer, then partial sums of the warps
+  //   U: inputs of the last layer for the keys k, then the gradient of the first layer's output for the keys k
+  //   X: gradient of the first layer's output for the queries q
+  //   V: inputs of the last layer for the queries q, then the gradient with respect to t, then these inputs again
+  //   G: inner-loss gradient g of the first layer, then partial sums of the warps
   float *const U = dW_last + kHidden * kLast, *const X = U + kWideTile, *const V = X + kWideTile,
                *const G = V + kWideTile;
-  // Tile D: gradient of the last layer's output at the queries q. Tile B: inner gradient g of the last layer.
+  // Tile D: gradient of the last layer's output for the queries q. Tile B: inner-loss gradient g of the last layer.
   float *const D = G + kWideTile, *const B = D + kRows;
   float *const K = B + kRows, *const Q = K + kTokens<kT>;
-  // The overlap of a layer is the matrix of inner products of its inputs at the queries q and its inputs at the keys k.
-  // Tile R: overlap of the last layer, then its gradient, then the gradient of the first layer's overlap.
+  // The overlap of a layer is the matrix of inner products of its inputs for the queries q and its inputs for the keys
+  // k. Tile R: overlap of the last layer, then its gradient, then the gradient of the first layer's overlap.
   float* const R = Q + kTokens<kT>;
-  // Tiles P and S: the products overlap * steps of the first and of the last layer. At the end, tile S contains the
-  // gradient of the factors by which the outputs multiply the inner gradients (Factors::operator()).
+  // Tiles P and S: the elementwise products overlap * steps of the first and of the last layer. At the end, tile S
+  // contains the gradient of the factors by which the outputs multiply the inner-loss gradients (Factors::operator()).
   float *const P = R + kT * kSquare, *const S = P + kT * kSquare;
   float* const d_b_last = S + kT * kSquare;
   const Factors factors(d_b_last + kDim);
@@ -144,11 +144,11 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     prefetch(p.W_first + at.first(0) + kLine * thread());
     if (thread() < kRowLines) prefetch(at.tokens(p.y) + kLine * thread());
 
-    // Backpropagate through the update of the first layer to the layer's inner gradient g, while the loads from global
-    // memory are in flight.
+    // Backpropagate through the update of the first layer to the layer's inner-loss gradient g, while the loads from
+    // global memory are in flight.
     Hidden by;
     product<kDim>(by, Rows{K}, RowsOf<kWide>{dW_first});
-    // Backpropagate through the update of the last layer to its input at the keys k.
+    // Backpropagate through the update of the last layer to its input for the keys k.
     Hidden d_u;
     pair_product<kDim>(
         d_u,
@@ -158,14 +158,14 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
         },
         PairColumns<Hidden, kLast>(dW_last));
 
-    Hidden d_a;  // gradient of the last layer's input at the queries q
+    Hidden d_a;  // gradient of the last layer's input for the queries q
     pair_product<kDim>(d_a, PairsOf<kRow>{D}, W_rows);
     Hidden t, x;
     read(t, p.t + at.hidden(0), kHidden);
     read(x, p.x + at.hidden(0), kHidden);
 
-    // Two warps compute the matrix overlap * steps (factors of the inner gradients) of the first layer, and the
-    // gradient of the same matrix of the last layer.
+    // Two warps compute the elementwise product overlap * steps of the first layer, and the gradient of the
+    // corresponding product of the last layer.
     Square overlap;
     {
       Square d_steps, last_overlap, step, d_read, first_steps;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
       write(first_steps, P, kSquare);
     }
 
-    // Recompute the last layer's inputs at the keys k (U) and at the queries q (V). The first derivatives of the
+    // Recompute the last layer's inputs for the keys k (U) and for the queries q (V). The first derivatives of the
     // activation overwrite z and x. t is multiplied by the second derivative at z; this is later needed for the
     // gradient with respect to z.
     Hidden g, input;
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     write_rounded(d_a, X, kWide);
     __syncwarp();
     // Backpropagate through the inner backward pass, from the last layer to the first layer. `by` first contains the
-    // gradient with respect to the first layer's inner gradient g, and then the gradient with respect to t.
+    // gradient with respect to the first layer's inner-loss gradient g, and then the gradient with respect to t.
     product<kT>(by, minus(ColumnsOf<kSquare>{P}), rounded(RowsOf<kWide>{X}));
     elements(by, [&](float& a, int m, int e) {
       t.c[m][e] = t.c[m][e] * a + d_u.c[m][e] * z.c[m][e];
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     __syncthreads();
 
     const HeldOperand<Half, kHidden / 2> W_columns(PairRows<Half, kDim>(p.W_last + at.last(0) + from * kDim));
-    // Backpropagate through the update and the outputs of the last layer to the layer's inner gradient g.
+    // Backpropagate through the update and the outputs of the last layer to the layer's inner-loss gradient g.
     Half d_g;
     pair_product<kHidden / 2>(d_g, rounded(PairsOf<kWide>{U + from}), PairRows<Half, kLast>(dW_last + from * kLast));
     d_g.add_rows(sums + Half::part() * kWarps / 2 * kT, [&](int i, int j, float& a, float& b) {
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     const HeldOperand<Hidden, kDim> W_again(PairColumns<Hidden, kDim>(p.W_last + at.last(0)));
     __syncthreads();
 
-    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output at the keys k,
+    // Backpropagate through the inner loss. Tile G receives the gradient of the last layer's output for the keys k,
     // followed by a copy of it that is rounded to TF32.
     float2 d_target;
     {
@@ -315,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output at the keys
+    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output for the keys
     // k.
     {
       Hidden back;

@@ -30,11 +30,11 @@ using Tile = Share<kWarps, kT, kDim>;
 
 // Tiles of fp16 numbers. fp16 has the same precision as TF32. One ldmatrix instruction loads the elements of an operand
 // that a lane needs, and fp16 products are twice as fast. However, fp16 does not have the range of TF32, and some
-// operands are unbounded: the inner gradients (the norm divides by a standard deviation that may be close to zero), the
-// outer gradients and the state. Therefore every operand has a unit, a power of two by which its elements are divided,
-// so that the largest absolute value (or a bound of it) becomes 2^14 to 2^15. Then no element overflows, and the
-// rounding error of small values is less than 2^-39 of the largest value. Keys and queries have a length of at most 1
-// and need no unit.
+// operands are unbounded: the inner-loss gradients (the norm divides by a standard deviation that may be close to
+// zero), the outer gradients and the state. Therefore every operand has a unit, a power of two by which its elements
+// are divided, so that the largest absolute value (or a bound of it) becomes 2^14 to 2^15. Then no element overflows,
+// and the rounding error of small values is less than 2^-39 of the largest value. Keys and queries have a length of at
+// most 1 and need no unit.
 using Half = __half;
 // Row stride of an fp16 tile. With this stride, the elements of a column in eight consecutive rows are in eight
 // different banks.
@@ -44,8 +44,8 @@ constexpr int kHalfRow = kDim + 8, kHalfTile = kDim * kHalfRow;
 // element of the vector.
 constexpr float kLongest = kDim;
 
-// Returns the unit (the power of two that scales an fp16 operand) for the bits of the largest absolute value. Elements
-// that are not finite remain so after the scaling.
+// Returns the unit (the power of two by which the elements of an fp16 operand are divided). `most` contains the bits of
+// the largest absolute value of the elements, an fp32 number. Elements that are not finite remain so.
 __device__ inline float unit_of(uint32_t most) { return __uint_as_float((max(most >> 23, 15u) - 14) << 23); }
 // Returns the reciprocal of a power of two.
 __device__ inline float inverse(float unit) { return __uint_as_float((254u << 23) - bits(unit)); }
@@ -76,9 +76,9 @@ struct Units {
   }
   __device__ float of(int which) const { return all[which]; }
   __device__ float of(int left, int right) const { return all[left] * all[right]; }
-  // Returns the unit for a matrix product that is converted to fp16 after a multiplication by at most 2. The elements
-  // of the operands are at most 2^15 times their units, so the results are at most 2 * 64 * 2^30 = 2^37 times the
-  // product of the two units. Divided by the returned unit, they are at most 2^15.
+  // Returns the unit for the result of a matrix product that is multiplied by at most 2 and then converted to fp16. The
+  // elements of the operands are at most 2^15 times their units, so the results are at most 2 * 64 * 2^30 = 2^37 times
+  // the product of the two units. Divided by the returned unit, they are at most 2^15.
   __device__ float of_product(int left, int right) const { return fmaxf(of(left, right) * 0x1p22f, 0x1p-100f); }
 };
 
@@ -198,7 +198,6 @@ __device__ inline void write_halves(Tile& share, Half* to, float by = 1) {
 __device__ inline void scale(Tile& share, float by) {
   elements(share, [&](float& a, int, int) { a *= by; });
 }
-// to += by * x
 __device__ inline void add_scaled(Tile& to, float by, const Tile& x) {
   elements(to, [&](float& a, int m, int e) { a += by * x.c[m][e]; });
 }
@@ -394,7 +393,7 @@ __device__ inline void set_state(Half* factors, float* tiles, const Units& units
 // in which the forward pass used it.
 struct Kept {
   enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
-  // At the start of the chunk: W and S of the first layer, W and S of the last layer.
+  // State at the start of the chunk: W and S of the first layer, W and S of the last layer.
   Half state[4 * kHalfTile];
   uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's elements of z, t and x
   float units[kRoom];

@@ -1,5 +1,5 @@
 // The forward pass of fast weights. A block iterates over the chunks of a sequence and head. For each chunk it computes
-// the inner gradients of the tokens, the state of the next chunk, and the outputs at the queries q.
+// the inner-loss gradients of the tokens, the state of the next chunk, and the outputs for the queries q.
 #include "ops/cuda/fast_weights.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     const auto next = [&](float* all, float* at_the_end) { return ends ? at_the_end : all; };
     const FastWeightsLayer &first = p.first, &last = p.last;
 
-    // Compute the inner gradients of the tokens. Tile A contains k. Tile B contains the gradient of the inner loss with
-    // respect to the last layer's output.
+    // Compute the inner-loss gradients of the tokens. Tile A contains k. Tile B contains the gradient of the inner loss
+    // with respect to the last layer's output.
     load(A, at.tokens(p.k));
     TWO ? load_first(W, first.W + at.first(0)) : load_last(W, last.W + at.last(0));
     if (threadIdx.x < T) {
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     float *const W_last = next(last.W, last.W_end), *const S_last = next(last.S, last.S_end);
     float *const W_first = next(first.W, first.W_end), *const S_first = next(first.S, first.S_end);
     // Computes a slice of a layer's W and S after the chunk. `from` is the offset of the slice in the current W and S.
-    // u is the layer's input, and g is its inner gradient. Stores the slice at offset `to` of to_W and of to_S, with
-    // row stride `step`.
+    // u is the layer's input, and g is its inner-loss gradient. Stores the slice at offset `to` of to_W and of to_S,
+    // with row stride `step`.
     const auto advance = [&](const float* u, const float* g, const FastWeightsLayer& layer, int64_t from, float* to_W,
                              float* to_S, int64_t to, int step) {
       Matrix by;
@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(kThreads, 2) forward(const __grid_constant__ F
     }
     __syncthreads();
 
-    // Compute the outputs at the queries q. Tile A contains k, then the matrix overlap * steps (factors of the inner
-    // gradients) of the first layer. Tile B contains q.
+    // Compute the outputs for the queries q. Tile A contains k, then the first layer's elementwise product overlap *
+    // steps, by which the inner-loss gradients are multiplied. Tile B contains q.
     load(B, at.tokens(p.q));
     arrive();
     const float* read_steps = p.read_steps + at.index * T * T;

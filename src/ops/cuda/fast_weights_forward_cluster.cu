@@ -1,5 +1,5 @@
 // The forward pass of two-layer fast weights with momentum, on clusters of blocks. u (the last layer's input) and the
-// first layer's inner gradient g are not saved; the backward pass computes them again.
+// first layer's inner-loss gradient g are not saved; the backward pass computes them again.
 #include "ops/cuda/fast_weights_cluster.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   float *const W_first = shared_memory(), *const S_first = W_first + kTile;
   float *const W_last = S_first + kTile, *const S_last = W_last + kTile;
   // Partial sums of this block. Z: outputs of the last layer. O: overlap of the last layer, which is the matrix of
-  // inner products of its inputs at the queries q and its inputs at the keys k.
+  // inner products of its inputs for the queries q and its inputs for the keys k.
   float *const Z = S_last + kTile, *const O = Z + kTile;
   float *const read_keep = O + kTile, *const read_carry = read_keep + kT;
   // Units (power-of-two scales) of the rows of tile B, and of the rows of tile P while P contains the product of the
@@ -35,12 +35,13 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
   Half *const w_first = reinterpret_cast<Half*>(units.all + kFactors + 3), *const s_first = w_first + kHalfTile;
   Half *const w_last = s_first + kHalfTile, *const s_last = w_last + kHalfTile;
   Half *const K = s_last + kHalfTile, *const Q = K + kHalfTile;
-  // Inputs of the last layer: U at the keys k, X at the queries q.
+  // Inputs of the last layer: U for the keys k, X for the queries q.
   Half *const U = Q + kHalfTile, *const X = U + kHalfTile;
-  // Tile G contains the inner gradients g of the first layer, and tile B contains the inner gradients of the last
-  // layer.
+  // Tile G contains the inner-loss gradients g of the first layer, and tile B contains the inner-loss gradients of the
+  // last layer.
   Half *const G = X + kHalfTile, *const B = G + kHalfTile;
-  // Matrix overlap * steps (factors of the inner gradients) of a layer, with negative sign.
+  // Tile P contains the negative of a layer's elementwise product overlap * steps, by which the layer's inner-loss
+  // gradients are multiplied.
   Half* const P = B + kHalfTile;
   Half *const steps = P + kHalfTile, *const momentum_steps = steps + kT;
   // own_outputs begins after the kOwned rows of P that the computation for the last layer uses, because slower warps
@@ -109,7 +110,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       return part;
     };
 
-    // Compute the first layer's outputs at the keys k and at the queries q. The outputs at the queries q do not yet
+    // Compute the first layer's outputs for the keys k and for the queries q. The outputs for the queries q do not yet
     // include the updates within this chunk.
     Tile z, x;
     {
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     write_halves(z, U, inverse(unit_of_U));
     __syncthreads();
 
-    // Compute the inner gradients.
+    // Compute the inner-loss gradients.
     {
       Tile y;
       multiply<4>(y, Left(U), Right(w_last));
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     __syncthreads();
 
-    // Compute the outputs at the queries q.
+    // Compute the outputs for the queries q.
     add_multiple<4>(x, Left(P), Right(G), [&] { return kLongest * units.of(kReadSteps) * unit_of_G; });
     units.propose(kX, largest(x));
     __syncthreads();
@@ -238,8 +239,8 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
     }
     cluster_wait();
 
-    // Compute the outputs of the tokens that this block owns. P becomes the matrix overlap * steps (factors of the
-    // inner gradients) of the last layer.
+    // Compute the outputs of the tokens that this block owns. P becomes the negative of the last layer's elementwise
+    // product overlap * steps.
     {
       const float2 sum = sum_of_blocks(O + own * kRow + 2 * lane()), out = sum_of_blocks(Z + own * kRow + 2 * lane());
       const float2 steps_of_row = make_float2(-sum.x * own_steps.x, -sum.y * own_steps.y);

@@ -25,17 +25,17 @@ template <typename Token>
 __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
   float *const W_first = memory, *const W_last = W_first + kDim * kFirst;
-  // Tiles of the last layer's inputs at the keys k and at the queries q.
+  // Tiles of the last layer's inputs for the keys k and for the queries q.
   float *const U = W_last + kHidden * kLast, *const X = U + kT * kInput;
-  // Tile of the inner gradients g of the first layer.
+  // Tile of the inner-loss gradients g of the first layer.
   float* const G = X + kT * kInput;
   // Tile K contains k, and at the end of a chunk the outputs before the norm.
   float *const K = G + kT * kGradient, *const Q = K + kTokens<kT>;
-  // Tile B contains the inner gradient g of the last layer, and tile Z contains two partial sums of the last layer's
-  // output.
+  // Tile B contains the inner-loss gradient g of the last layer, and tile Z contains two partial sums of the last
+  // layer's output.
   float *const B = Q + kTokens<kT>, *const Z = B + kTokens<kT>;
-  // Tile P contains the matrix overlap * steps (factors of the inner gradients) of a layer, and tile O contains the
-  // partial sums of the last layer's overlap.
+  // Tile P contains a layer's elementwise product overlap * steps, by which the layer's inner-loss gradients are
+  // multiplied. Tile O contains the partial sums of the last layer's overlap.
   float *const P = Z + 2 * kTokens<kT>, *const O = P + kT * kSquare;
   float *const b_first = O + kParts * kT * kT, *const b_last = b_first + kHidden;
   const Factors factors(b_last + kDim);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
       store<kHidden, kThreads, kDim, kLast>(p.W_last + at.last(0), W_last);
     }
 
-    // Compute the first layer's outputs at the keys k and at the queries q. The outputs at the queries q do not yet
+    // Compute the first layer's outputs for the keys k and for the queries q. The outputs for the queries q do not yet
     // include the updates within this chunk.
     Hidden z, x;
     product<kDim>(z, Rows{K}, RowsOf<kFirst>{W_first});
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     }
     __syncthreads();
 
-    // Compute the inner gradients.
+    // Compute the inner-loss gradients.
     last_product(U);
     __syncthreads();
     {
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_forward(const __grid_constant
     t.each([&](int i, int j, float& a, float& b) { set_pair(G + i * kGradient + j, a, b); });
     __syncthreads();
 
-    // Compute the outputs at the queries q.
+    // Compute the outputs for the queries q.
     product<kT>(x, minus(RowsOf<kSquare>{P}), RowsOf<kGradient>{G});
     x.each([&](int i, int j, float& a, float& b) {
       a += b_first[j], b += b_first[j + 1];

@@ -107,10 +107,11 @@ class RowPiece {
   Vector vectors_[kVectors];
 };
 
-// The factors by which the inner gradients of the tokens of a chunk are multiplied. The arrays are in shared memory.
+// The factors by which the inner-loss gradients of the tokens of a chunk are multiplied. The arrays are in shared
+// memory.
 struct Factors {
-  // (kT) each. scale: factor per position in the chunk. rates: learning rate per token. steps: factor of each token's
-  // inner gradient in the state after the chunk.
+  // Arrays of kT elements. scale: factor per position in the chunk. rates: learning rate per token. steps: factor of
+  // each token's inner-loss gradient in the state after the chunk.
   float *scale, *rates, *steps;
   static constexpr int kFloats = 3 * kT;
 
@@ -118,7 +119,7 @@ struct Factors {
   __device__ void set(float rate) const {
     if (threadIdx.x < kT) rates[threadIdx.x] = rate, steps[threadIdx.x] = scale[kT - 1] * rate;
   }
-  // Factor of the inner gradient of token j in the output of token i.
+  // Factor of the inner-loss gradient of token j in the output of token i.
   __device__ float operator()(int i, int j) const { return j > i ? 0 : scale[i] * rates[j]; }
 };
 
@@ -137,7 +138,7 @@ struct Ahead {
   float rate = 0;
 };
 
-// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model at the queries q.
+// Computes a row of the outputs of a TTT layer. f is the output of the fast-weights model for the queries q.
 __device__ inline float2 output(const InnerLoss& norm, float2 q, float2 f) {
   const float2 n = NormRow(f).n;
   return make_float2(q.x + n.x * norm.weight.x + norm.bias.x, q.y + n.y * norm.weight.y + norm.bias.y);
@@ -176,7 +177,8 @@ __device__ void by_factors(const Block& block, int64_t chunk, const Factors& fac
   d_scale[t] += sum;
 }
 
-// A matrix operand that consists of tokens. bf16 values are exact in TF32 and need no rounding.
+// Returns `factor`, a matrix operand that consists of tokens. bf16 values are exact in TF32, so the operand is then
+// marked as already rounded.
 template <typename T, typename Factor>
 __device__ auto exact(const Factor& factor) {
   if constexpr (sizeof(T) == 2) {

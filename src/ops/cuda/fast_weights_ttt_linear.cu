@@ -1,7 +1,8 @@
 // TTT-Linear. Each block iterates over the chunks of one sequence and head. The state stays in registers for all
 // chunks. Each warp has 16 columns of the state, in the register layout of mma accumulators of the transposed state. In
-// this layout, the state can be used directly as the right operand of products over its rows. The backward pass starts
-// from the last state. It reverts the update of each chunk with the inner gradients that the forward pass saved.
+// this layout, the state can be used directly as the right operand of products whose inner index is the row of the
+// state. The backward pass starts from the last state. It reverts the update of each chunk with the inner-loss
+// gradients that the forward pass saved.
 #include "ops/cuda/fast_weights_ttt.cuh"
 
 namespace lazy::ops::cuda::learning {
@@ -30,13 +31,14 @@ __device__ void write(State& state, float* to) {
   state.each(
       [&](int column, int row, float& a, float& b) { to[row * kDim + column] = a, to[(row + 1) * kDim + column] = b; });
 }
-// Stores the state to shared memory in the layout (columns, rows), for use as an operand of products over its columns.
+// Stores the state to shared memory in the layout (columns, rows), for use as an operand of products whose inner index
+// is the column of the state.
 __device__ void share(State& state, float* to) {
   state.each([&](int column, int row, float& a, float& b) { set_rounded_pair(to + column * kState + row, a, b); });
 }
 using OverColumns = PairRows<Outputs, kState>;
 
-// The state as a right operand of products over its rows.
+// The state as the right operand of products whose inner index is the row of the state.
 struct OverRows {
   const State& state;
   __device__ float2 operator()(int step, int n) const {
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
   extern __shared__ __align__(128) float memory[];
   // Tile Z contains f(k), later f(q), where f is the fast-weights model.
   float *const K = memory, *const Q = K + kTile, *const Z = Q + kTile, *const G = Z + kTile;
-  // Tile P contains the factors by which the outputs of the model multiply the inner gradients.
+  // Tile P contains the factors by which the outputs of the model multiply the inner-loss gradients.
   float *const P = G + kTile, *const bias = P + kT * kSquare;
   const Factors factors(bias + kDim);
   const Block block{p};
@@ -148,16 +150,16 @@ __global__ void __launch_bounds__(kThreads, 4) linear_forward(const __grid_const
 template <typename Token>
 __global__ void __launch_bounds__(kThreads, 3) linear_backward(const __grid_constant__ TttProblem p) {
   extern __shared__ __align__(128) float memory[];
-  // Tile G contains the inner gradients, later the gradient of q.
+  // Tile G contains the inner-loss gradients, later the gradient of q.
   float *const K = memory, *const Q = K + kTile, *const G = Q + kTile;
   // With f the fast-weights model: tile Z contains f(k), then the gradient of the target, then the gradient of k. Tile
-  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient with respect to the inner gradients, then
-  // the gradient of f(k).
+  // Y contains f(q), then the gradient of f(q). Tile X contains the gradient with respect to the inner-loss gradients,
+  // then the gradient of f(k).
   float *const Z = G + kTile, *const Y = Z + kTile, *const X = Y + kTile;
   float *const W_shared = X + kTile, *const D_shared = W_shared + kDim * kState;
-  // Tile P contains the factors by which the outputs of the model multiply the inner gradients.
+  // Tile P contains the factors by which the outputs of the model multiply the inner-loss gradients.
   float* const P = D_shared + kDim * kState;
-  // Tile R contains the gradient of q k^T. Tile S contains the gradient of the factors of the inner gradients
+  // Tile R contains the gradient of q k^T. Tile S contains the gradient of the factors of the inner-loss gradients
   // (Factors).
   float *const R = P + kT * kSquare, *const S = R + kT * kSquare;
   float *const bias = S + kT * kSquare, *const d_bias = bias + kDim;

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
   worker_barrier();
   if (threadIdx.x != 0) return;
   __threadfence();
-  // Only the last block that finishes enters this branch. All blocks have then read the flag.
+  // Only the last block that finishes enters this branch. All blocks have then read counter[0].
   if (atomicAdd(s.counter + 1, 1U) == gridDim.x - 1) {
     s.counter[1] = 0;
     s.counter[0] = base + s.count;

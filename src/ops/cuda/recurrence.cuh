@@ -111,8 +111,8 @@ __device__ void product(float (&c)[MI][N2][4], const SharedTile<RL, WL>& left, i
   }
 }
 
-// Calls function(row, column, x, y) for every pair of adjacent elements of a warp's sums. The first element of the sums
-// is at (row, column).
+// Calls function(row, column, x, y) for every pair of adjacent elements of a warp's accumulators `c`. The first element
+// of the accumulators is element (row, column) of the result.
 template <int MI, int N2, typename Function>
 __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Function& function) {
   const int lane = threadIdx.x & 31;
@@ -178,7 +178,7 @@ struct ChunkPlace {
 int gradients_memory(int64_t K, bool delta);
 
 // Runs a kernel for every sequence with a grid of (x, H, sequences * each) blocks. A batch that exceeds the grid limit
-// needs several launches.
+// is split into several launches.
 inline void launch_sequences(const char* operation, void (*kernel)(Recurrence), int64_t x, int threads,
                              size_t shared_bytes, const Recurrence& all, cudaStream_t stream, int64_t each = 1) {
   in_parts(

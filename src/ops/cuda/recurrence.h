@@ -67,7 +67,7 @@ struct Recurrence {
   __nv_bfloat16* out = nullptr;                  // (B, L, H, V)
   float* final_state = nullptr;                  // (B, H, K, V)
   __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): per head; the caller adds the heads of a group
-  // (B, L, H, V): gradient of v, only with beta or skip. Without them, d_u is this gradient.
+  // (B, L, H, V): gradient of v. Only used with beta or skip; otherwise the gradient of v is d_u.
   __nv_bfloat16* d_v = nullptr;
   float* d_skip = nullptr;                          // (B, L, H): the caller adds the values of all tokens
   float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H): the caller adds the slices

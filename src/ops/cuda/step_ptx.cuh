@@ -19,7 +19,8 @@ __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[1]) {
 __device__ inline void get_words(const uint64_t* from, uint64_t (&x)[2]) {
   asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(x[0]), "=l"(x[1]) : "l"(from) : "memory");
 }
-// Called between two polls of a word; the CPU emulator in tests then runs other threads.
+// Called between two polls of a word. Does nothing on a GPU; the CPU emulator of the tests replaces it and runs other
+// threads.
 __device__ inline void let_others_write() {}
 
 // Barrier of THREADS threads of the block. All of them must call it at the same place in the program. Some threads may
