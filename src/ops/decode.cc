@@ -127,7 +127,7 @@ AttentionOutputs decode_cpu(LAZY_DECODE_PARAMETERS) {
   AttentionOutputs outputs = empty_outputs(a, return_stats);
   if (p.dtype == kernels::DType::f64) {
     LAZY_EXPECT_DECODE(!ValueRowCount::current(),
-                       "float32, bfloat16 or float16 while the rows of V are counted, received float64");
+                       "float32, bfloat16 or float16 while a ValueRowCount exists, received float64");
     decode<double>(p, a, numbers, outputs);
   } else {
     const std::string unmet = kernels::unmet_condition(p);

@@ -39,7 +39,7 @@ struct FastWeightsProblem {
   const float *read_keep, *read_carry;        // (C, N, T); only with momentum
   const float *steps, *momentum_steps;        // (C, N, T); momentum_steps only with momentum
   const float *keep, *carry, *momentum_keep;  // (C, N); only with momentum
-  float *u, *t, *x;  // two layers only, (C, N, T, H): input of the last layer, its gradient, first layer's output for q
+  float *u, *t, *x;  // two layers only, (C, N, T, H): last layer's input, its gradient, first layer's output for q
   float* overlap;    // (C, N, T, T): inner products of the last layer's inputs for q and for k, plus 1 with a bias
   float* out;        // (C, N, T, 64): outputs for q
   void* kept;        // (C, N, kept_bytes), see ops/fast_weights.h; aligned to 16 bytes; null without for_backward

@@ -20,14 +20,15 @@ at::Tensor skinny_gemm_kv_cache_write(const SkinnyGemmInput& input, const at::Te
   check_skinny_gemm(input, W);
   const at::Tensor& positions = to.rope.positions;
   const at::ScalarType type = input.x.scalar_type();
-  TORCH_CHECK(
-      input.norm_weight.defined() && !input.add.defined() && can_write_pages(to) && to.keys.scalar_type() == type &&
-          to.values.scalar_type() == type && positions.dim() == 2 && positions.numel() == input.x.size(0) &&
-          to.slots.numel() == input.x.size(0) && W.size(0) % to.keys.size(3) == 0 &&
-          W.size(0) >= 2 * to.keys.size(2) * to.keys.size(3),
-      "skinny_gemm_kv_cache_write: expected a norm, pages in the dtype of x, a position and a slot for each of its ",
-      input.x.size(0), " rows, and whole heads, found pages ", to.keys.sizes(), " of ", to.keys.scalar_type(),
-      ", positions ", positions.sizes(), ", slots ", to.slots.sizes(), " and weights ", W.sizes());
+  TORCH_CHECK(input.norm_weight.defined() && !input.add.defined() && can_write_pages(to) &&
+                  to.keys.scalar_type() == type && to.values.scalar_type() == type && positions.dim() == 2 &&
+                  positions.numel() == input.x.size(0) && to.slots.numel() == input.x.size(0) &&
+                  W.size(0) % to.keys.size(3) == 0 && W.size(0) >= 2 * to.keys.size(2) * to.keys.size(3),
+              "skinny_gemm_kv_cache_write: expected norm weights, pages in the dtype of x, a position and a slot for "
+              "each of the ",
+              input.x.size(0), " rows of x, and weights of complete heads, found pages ", to.keys.sizes(), " of ",
+              to.keys.scalar_type(), ", positions ", positions.sizes(), ", slots ", to.slots.sizes(), " and weights ",
+              W.sizes());
   return step_kernels()->skinny_gemm_kv_cache_write(input, W, to);
 }
 

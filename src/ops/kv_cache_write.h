@@ -15,7 +15,7 @@ struct PagePlaces {
   at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
   double rope_base = 0;     // 0: no rotation
   RopeOptions rope;         // rope.positions must be (batch, length) int64
-  int64_t longest = 0;      // size of the RoPE table; rotations at later positions are correct but slower
+  int64_t longest = 0;      // number of positions in the RoPE table; RoPE at later positions is correct but slower
 };
 struct PageWrite : PagePlaces {
   at::Tensor q, k, v;  // (batch, length, heads or kv_heads, head_dim)

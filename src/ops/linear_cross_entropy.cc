@@ -11,7 +11,7 @@ void check_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   LAZY_CHECK("linear_cross_entropy", hidden.dim() == 2 && weight.dim() == 2 && weight.sym_size(1) == hidden.sym_size(1),
              "hidden (tokens, dim) and weight (vocab, dim), received ", hidden.sym_sizes(), " and ",
              weight.sym_sizes());
-  LAZY_CHECK("linear_cross_entropy", weight.scalar_type() == hidden.scalar_type(), "weight of hidden's type, ",
+  LAZY_CHECK("linear_cross_entropy", weight.scalar_type() == hidden.scalar_type(), "weight with the type of hidden, ",
              hidden.scalar_type(), ", received ", weight.scalar_type());
   LAZY_CHECK("linear_cross_entropy",
              labels.dim() == 1 && labels.sym_size(0) == hidden.sym_size(0) && labels.scalar_type() == at::kLong,

@@ -60,7 +60,7 @@ CrossEntropyGradients compute_cuda(const at::Tensor& hidden, const at::Tensor& w
   cuda::CrossEntropy rows{};
   rows.gradient = want;
   rows.type = row_type("linear_cross_entropy", hidden);
-  rows.gradient_scale = half ? 32768 : 1;  // without it, small probabilities would underflow in float16
+  rows.gradient_scale = half ? 32768 : 1;  // without this factor, small probabilities would underflow in float16
   const Counts counts = count(target, vocabulary, ignore_index, rows.gradient_scale, stream);
 
   at::Tensor log_prob = at::empty({tokens}, f32), correct = at::empty({tokens}, hidden.options().dtype(at::kBool));

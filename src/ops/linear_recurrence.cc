@@ -41,7 +41,7 @@ void check_linear_recurrence(LAZY_RECURRENCE_PARAMETERS) {
   f32("beta", beta, {B, L, H});
   f32("skip", skip, {H});
   f32("initial_state", initial_state, {B, H, K, V});
-  LAZY_CHECK(kName, !delta || (given(beta) && !given(skip)), "beta but no skip with the delta rule, received ",
+  LAZY_CHECK(kName, !delta || (given(beta) && !given(skip)), "beta and no skip with the delta rule, received ",
              given(beta) ? "a skip" : "no beta");
   if (given(documents)) {
     LAZY_CHECK(kName,

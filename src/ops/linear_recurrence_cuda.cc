@@ -108,7 +108,8 @@ RecurrenceGradients recur_backward_cuda(const at::Tensor& d_out, const OptionalT
   if (given(d_state)) {
     LAZY_CHECK("linear_recurrence_backward",
                d_state->sizes() == at::IntArrayRef({a.B, a.H, a.K, a.V}) && d_state->scalar_type() == at::kFloat,
-               "d_state like the state in float32, received ", d_state->sizes(), " of ", d_state->scalar_type());
+               "d_state with the shape of the state and type float32, received ", d_state->sizes(), " of ",
+               d_state->scalar_type());
     a.d_final_state = call.numbers<float>(d_state);
   }
   a.pairs = call.bf16(call.memory({chunks, cuda::kChunk, cuda::kChunk}, bf16));

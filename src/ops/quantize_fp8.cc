@@ -11,8 +11,8 @@ void check_quantize_fp8(at::TensorList parts, at::ScalarType type) {
              type);
   const at::Tensor& first = parts[0];
   for (const at::Tensor& part : parts) {
-    LAZY_CHECK(kName, part.dim() == 2 && part.sym_size(0) == first.sym_size(0), "matrices with equal numbers of rows, ",
-               first.sym_sizes(), ", received ", part.sym_sizes());
+    LAZY_CHECK(kName, part.dim() == 2 && part.sym_size(0) == first.sym_size(0),
+               "matrices with as many rows as the first one, ", first.sym_sizes(), ", received ", part.sym_sizes());
     LAZY_CHECK(kName, part.scalar_type() == at::kBFloat16 || (!part.is_cuda() && part.scalar_type() == at::kFloat),
                part.is_cuda() ? "bfloat16" : "bfloat16 or float32", ", received ", part.scalar_type());
     check_device(kName, "all matrices", part, first);

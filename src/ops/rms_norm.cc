@@ -10,7 +10,7 @@ void check_rms_norm(const at::Tensor& x, const at::Tensor& weight) {
   LAZY_CHECK("rms_norm", x.dim() >= 1 && weight.dim() == 1 && weight.sym_size(0) == x.sym_size(-1), "weight of shape (",
              x.dim() ? x.sym_size(-1) : c10::SymInt(0), "), received ", weight.sym_sizes());
   LAZY_CHECK("rms_norm", weight.scalar_type() == at::kFloat || weight.scalar_type() == x.scalar_type(),
-             "weight of type float32 or x's, ", x.scalar_type(), ", received ", weight.scalar_type());
+             "weight of float32 or of the type of x, ", x.scalar_type(), ", received ", weight.scalar_type());
   check_device("rms_norm", "weight", weight, x);
 }
 

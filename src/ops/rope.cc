@@ -25,8 +25,7 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
   LAZY_CHECK("rope", llama3 || yarn || longrope || s.type == "none" || s.type == "linear",
              "scaling to be \"none\", \"linear\", \"llama3\", \"yarn\" or \"longrope\", received \"", s.type, "\"");
   LAZY_CHECK("rope", s.factor > 0 && std::isfinite(s.factor), "factor above 0, received ", s.factor);
-  LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor only with a scaling, received ", s.factor,
-             " with \"none\"");
+  LAZY_CHECK("rope", s.type != "none" || s.factor == 1, "factor 1 for scaling \"none\", received ", s.factor);
   LAZY_CHECK("rope", !(llama3 || yarn || longrope) || s.original_length > 0, "original_length above 0 for scaling \"",
              s.type, "\", received ", s.original_length);
   LAZY_CHECK("rope", !llama3 || s.high_frequency > s.low_frequency, "high_frequency above low_frequency, received ",
@@ -35,7 +34,7 @@ void check_rope(const at::Tensor& x, const OptionalTensor& positions, const Rope
              s.beta_fast, " and ", s.beta_slow);
   LAZY_CHECK("rope", s.attention_factor >= 0, "attention_factor of at least 0, received ", s.attention_factor);
   LAZY_CHECK("rope", !longrope || s.attention_factor > 0 || s.factor <= 1 || s.original_length > 1,
-             "original_length above 1 without attention_factor, received ", s.original_length);
+             "original_length above 1 for longrope without attention_factor, received ", s.original_length);
   const int64_t pairs = longrope ? a.rotary_dim / 2 : 0, factors = static_cast<int64_t>(s.pair_factors.size());
   LAZY_CHECK("rope", factors == pairs, pairs, " pair_factors for scaling \"", s.type, "\", received ", factors);
   for (const double factor : s.pair_factors)

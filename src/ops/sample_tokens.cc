@@ -18,7 +18,7 @@ namespace {
 
 constexpr float kKeySteps = 0x1p26f, kWeightSteps = 0x1p36f;  // must be equal to those in cuda/sample_tokens.cu
 
-// Returns random number draw + 1 of this seed, the same number as the generator of core/random.h.
+// Returns the random number that the generator of core/random.h with this seed returns after `draw` earlier numbers.
 uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

@@ -11,11 +11,11 @@ namespace lazy::ops {
 
 // Sampling parameters of one row.
 struct SampleRow {
-  float temperature = 0;  // 0: greedy, takes the token with the largest logit (of equal ones, the first)
+  float temperature = 0;  // 0: greedy, selects the token with the largest logit (of equal logits, the first)
   int64_t top_k = 0;      // 0: no limit
   float top_p = 1, min_p = 0;
   uint64_t seed = 0;
-  int64_t draw = 0;       // number of tokens drawn before with this seed; uses random number draw + 1
+  int64_t draw = 0;       // number of tokens drawn before with this seed: the index of the random number to use
   bool adjusted = false;  // true: counts and bias are applied, and the sampled token is counted
   float repetition_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
   // Writes kSampleNumberCount numbers in the order of SampleNumber; floats are written as bit patterns.

@@ -36,7 +36,7 @@ struct SkinnyGemmInput {
   at::Tensor x;                 // (rows, in)
   at::Tensor norm_weight = {};  // (in) fp32; undefined: no norm
   double eps = 0;
-  at::Tensor add = {};     // (rows, out) in the dtype of x, added to the rounded y; not with swiglu or `wide`
+  at::Tensor add = {};     // (rows, out) in the dtype of x, added to the rounded y; not supported with swiglu or `wide`
   at::Tensor next_W = {};  // weights of the next product, prefetched into the cache (a hint)
 };
 at::Tensor skinny_gemm(const SkinnyGemmInput& input, const at::Tensor& W, bool swiglu = false, bool wide = false);

@@ -193,7 +193,7 @@ std::optional<at::Tensor> fused_decode_layers(const FusedDecodeLayers& in) {
   p.count = static_cast<int64_t>(layers.size());
   p.problem = attention_problem(arguments, cu_q, cu_k);
   numbers.set(p.attention, pages.keys);
-  p.attention.distance_bias = layers.front().distance_bias;  // only says whether there is a bias
+  p.attention.distance_bias = layers.front().distance_bias;  // not read; non-null if the layers have a bias
   p.pages = pages.keys.size(0);
   p.to = page_target(pages, positions, q);
   p.hidden = in.x.size(1);
@@ -308,7 +308,7 @@ class GraphRecorder : public Recorder {
     } catch (...) {
       try {
         graph->capture_end();
-      } catch (const std::exception&) {  // the first error is reported
+      } catch (const std::exception&) {  // ignored, because the error of `work` is rethrown below
       }
       throw;
     }

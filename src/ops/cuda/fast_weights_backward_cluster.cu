@@ -468,7 +468,7 @@ __global__ void __launch_bounds__(kThreads, 1) backward_cluster(const __grid_con
     if (has_own) write_halves(by_first_overlap, R_first, by_first_R);
     __syncthreads();
 
-    // Backpropagate through the layers with input k, from the last layer to the first.
+    // Backpropagate through the evaluation of the layers with input k, from the last layer to the first.
     {
       Tile back;
       multiply<2>(back, Left(Y), RightAcross(w_last));

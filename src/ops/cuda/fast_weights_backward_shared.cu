@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     elements(d_g, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
     const int tokens = Half::part() * kT / 2;
     product<kT / 2>(d_g, minus(ColumnsOf<kSquare>{S + tokens * kSquare}), RowsOf<kRow>{D + tokens * kRow});
-    // Backpropagate through the update of the first layer to k.
+    // Backpropagate through the update of the first layer to the keys k.
     Half d_k;
     pair_product<kHidden / 2>(d_k, rounded(PairsOf<kWide>{G + from}), PairColumns<Half, kWide>(dW_first + from));
     elements(d_k, [&](float& a, int, int e) { a *= -steps[row_of(e)]; });
@@ -315,8 +315,8 @@ __global__ void __launch_bounds__(kThreads, 1) mlp_backward(const __grid_constan
     set_pair(own_target, d_target.x, d_target.y);
     if (chunk > 0) prefetch_start<Token>(block, chunk - 1);
 
-    // Backpropagate through the layers with input k. `t` becomes the gradient of the first layer's output for the keys
-    // k.
+    // Backpropagate through the evaluation of the layers with input k. `t` becomes the gradient of the first layer's
+    // output for the keys k.
     {
       Hidden back;
       pair_product<kDim>(back, rounded(PairsOf<kRow>{G + kRows}), W_again);

@@ -22,7 +22,7 @@ struct Column {
   int first;   // index of the first token whose gates the recurrence uses
   float a, m;  // values of a and m in the recurrence before token `first`
   float scale;
-  int64_t place;  // offset of the factor at the chunk's first token in the tensor from read_factors()
+  int64_t place;  // offset of the factor at the chunk's first token, in the tensor that read_factors() returns
   int step;       // distance in floats to the factor at the next token
 
   __device__ Column(int column, int64_t chunk, const float* steps)
@@ -76,9 +76,9 @@ __global__ void __launch_bounds__(kThreads) factors(const __grid_constant__ Memo
 
 __global__ void __launch_bounds__(kThreads) factor_gradients(const __grid_constant__ MemoryFactors p) {
   __shared__ Gates gates[kT];
-  // Row t of A and M first contains the values a and m of each column before token t. The last row contains the values
-  // after the last token. Later, row t + 1 contains the contributions of each column to the gradients of the gates of
-  // token t.
+  // Values of the recurrence for each column: row t of A (factor a) and of M (factor m) first contains the values
+  // before token t, and the last row contains the values after the last token. Later, row t + 1 contains the
+  // contributions of each column to the gradients of the gates of token t.
   __shared__ float A[(kT + 1) * kRow], M[(kT + 1) * kRow];
   read_gates(gates, p);
   const int c = static_cast<int>(threadIdx.x);

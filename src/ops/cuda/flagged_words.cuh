@@ -21,7 +21,8 @@ __device__ inline bool is_of(Word x, uint32_t flag) { return static_cast<uint32_
 constexpr unsigned kMaxPolls = 1 << 22;  // polls before a timeout is reported; this many polls take a few seconds
 
 static __device__ __noinline__ void give_up() {
-  printf("lazy: timeout in block %u of %u while waiting for other blocks\n", blockIdx.x, gridDim.x);
+  printf("lazy::fused_decode_layers: block %u of %u timed out while it waited for data of other blocks\n", blockIdx.x,
+         gridDim.x);
   __trap();
 }
 

@@ -129,7 +129,7 @@ __device__ void each_pair(float (&c)[MI][N2][4], int row, int column, const Func
   }
 }
 
-// The gates that the kernels for the states need.
+// The part of ChunkGates that the state-gradient kernel reads without the delta rule.
 struct StateGates {
   float read[kChunk], write[kChunk];  // as in ChunkGates
 };

@@ -85,8 +85,8 @@ __global__ void __launch_bounds__(StateGradientsLayout<K, COLUMNS, DELTA>::kThre
     each_pair(sum, row, column, [&](int i, int j, float x, float y) { state.set(i, j, x, y); });
     __syncthreads();
     state.template store<L::kThreads>(a.d_states + at.index * K * a.V + v0, a.V);
-    // The value that a token writes affects the state at the end of the chunk, and the outputs of this token and of
-    // later tokens.
+    // d is the gradient of the value that a token writes to the state. The value affects the state at the end of the
+    // chunk (first product) and the outputs of this token and of later tokens (second product).
     float d[1][4][4] = {};
     product<By::outer, By::inner, K / 16>(d, here.k, token, state, column);
     each_pair(d, token, column, [&](int i, int, float& x, float& y) {

@@ -50,8 +50,9 @@ struct Swiglu {
 void swiglu(const Swiglu& arguments, cudaStream_t stream);
 void swiglu_backward(const Swiglu& arguments, cudaStream_t stream);
 
-// One of several matrices that are concatenated to a matrix (rows, width) of 8-bit floating point. This matrix occupies
-// the columns [first, first + dim). All of the matrices share `maximum`, which must be zero initially.
+// Quantization of x, one of several matrices that are concatenated along the columns to one 8-bit floating-point matrix
+// (rows, width). x becomes the columns [first, first + dim). All of the concatenated matrices share `maximum`, which
+// must be zero initially.
 struct QuantizeFp8 {
   bool e5m2;  // type of the 8-bit numbers: e5m2 if true, otherwise e4m3
   int64_t rows, width;

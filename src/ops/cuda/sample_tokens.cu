@@ -246,8 +246,7 @@ __device__ __noinline__ uint64_t sum_of(const ScoreRow& row, HistogramMemory& m,
   return all.weight;
 }
 
-// Returns the random number with index `draw` + 1 for this seed. It is equal to the output of the generator in
-// core/random.h.
+// Returns the random number that the generator of core/random.h with this seed returns after `draw` earlier numbers.
 __device__ inline uint64_t random_number(uint64_t seed, uint64_t draw) {
   uint64_t z = seed + (draw + 1) * 0x9E3779B97F4A7C15ull;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

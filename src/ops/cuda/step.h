@@ -24,7 +24,7 @@ struct PageTarget {
   const int64_t* positions;  // (tokens): position of each token in its sequence, from 0
   const int64_t* slots;      // (tokens): slots in the KV cache
   int64_t heads, kv_heads, dim;
-  RopeTable table;  // with 0 pairs, q and k are not rotated; angles that are not in the table are computed
+  RopeTable table;  // with table.pairs = 0, q and k are not rotated; angles outside the table are computed
   bool interleaved;
 };
 
@@ -37,7 +37,7 @@ struct SkinnyGemm {
   int64_t rows, in, out;               // x (rows, in), W (out, in) contiguous; `in` a multiple of 8
   const float* norm_weight = nullptr;  // (in); if given, x is replaced by its RMSNorm with these weights
   float eps = 0;
-  const void* add = nullptr;     // (rows, out) contiguous, added to the rounded y; not with swiglu or wide
+  const void* add = nullptr;     // (rows, out) contiguous, added to the rounded y; must be null with swiglu or wide
   const void* next_W = nullptr;  // weights of the next kernel, prefetched to the L2 cache (a hint)
   int64_t next_bytes = 0;
   bool swiglu = false;  // W has the shape (2 out, in), and y = silu(x W_0^T) * x W_1^T with the halves W_0 and W_1 of W

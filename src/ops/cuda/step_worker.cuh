@@ -125,7 +125,7 @@ struct Worker {
         auto* const to = reinterpret_cast<uint2*>(own + kXAt + 2 * (first + 128 * i));
         const uint2 v{data(got[i][0]), data(got[i][1])};
         if constexpr (NORM) {
-          float squares = 0;  // unused: sum_of_squares adds the squares in the same order as skinny_gemm.cu
+          float squares = 0;  // not used, because sum_of_squares adds the squares, in the order of skinny_gemm.cu
           *to = {apply_norm_weight_pair<T>(v.x, w[i].x, w[i].y, squares),
                  apply_norm_weight_pair<T>(v.y, w[i].z, w[i].w, squares)};
           to[numbers / 4] = v;

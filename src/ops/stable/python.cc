@@ -8,7 +8,7 @@ extern "C" int lazy_keeps_alive_sum(int64_t head_dim, int64_t value_dim, const c
                                     int deterministic) {
   using namespace lazy;
   const auto found = kernels::normalizer_from_name(normalizer);
-  if (!found) return 0;  // the kernel itself reports the error
+  if (!found) return 0;  // unknown normalizer: the attention operator reports the error
   kernels::Problem p;
   p.head_dim = head_dim;
   p.value_dim = value_dim;
