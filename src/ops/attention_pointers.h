@@ -6,8 +6,9 @@
 
 namespace lazy::ops {
 
-// `Arguments` is kernels::Forward, kernels::Backward or kernels::Decode of Real. The object owns contiguous copies of
-// the per-head parameters, to which `arguments` points, and must outlive the kernel.
+// Sets the inputs of a kernel. `Arguments` is kernels::Forward<Real>, kernels::Backward<Real> or kernels::Decode<Real>.
+// The object owns contiguous copies of the per-head parameters, to which `arguments` points, and must outlive the
+// kernel.
 template <typename Real, typename Arguments>
 struct InputPointers {
   Arguments arguments;

@@ -33,7 +33,7 @@ struct DecodeNumbers {
   DecodeNumbers(const at::Tensor& cache_lengths, const OptionalTensor& block_table,
                 const OptionalTensor& visible_count);
 
-  // If there is a block table, `k_cache` is the page pool.
+  // Sets the pointers to these tensors in d. If there is a block table, `k_cache` is the page pool.
   template <typename Real>
   void set(kernels::Decode<Real>& d, const at::Tensor& k_cache) const {
     d.lengths = lengths.const_data_ptr<int64_t>();

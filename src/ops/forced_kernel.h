@@ -1,7 +1,7 @@
 // The environment variable LAZY_KERNEL selects kernels for debugging:
 //   "reference"   computes in float64 on the CPU by the definition, for any type and device of the tensors
 //   "plain", "portable", "hopper"   force a CUDA kernel; an error names the condition of this kernel that is not met
-//   "one_by_one"  forces no kernel of attention
+//   "one_by_one"  has no effect on lazy::attention and lazy::decode
 // With "reference" and "plain", linear recurrences and fast weights use batched products. With any of these values, the
 // layers of a decode step run as separate kernels instead of one fused kernel.
 #pragma once

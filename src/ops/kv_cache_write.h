@@ -11,7 +11,7 @@
 namespace lazy::ops {
 
 struct PagePlaces {
-  at::Tensor keys, values;  // page pools (pages, page_size, kv_heads, head_dim), contiguous; modified
+  at::Tensor keys, values;  // page pools (pages, page_size, kv_heads, head_dim), contiguous; written by the functions
   at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
   double rope_base = 0;     // 0: no rotation
   RopeOptions rope;         // rope.positions must be (batch, length) int64
@@ -25,8 +25,8 @@ at::Tensor kv_cache_write(const PageWrite& write);
 
 // kv_cache_write_and_gather() does the same as kv_cache_write, and also gathers the keys and values of whole sequences
 // into contiguous tensors for attention. Row n of these tensors comes from sources[n] (int64, see ops/page_indices.h).
-// The cache write of a token to which no source refers may be omitted. Sources in pages must not refer to slots that
-// `write` writes.
+// The cache write of a token to which no source refers may be omitted. A source in the pages must not be a slot to
+// which `write` writes.
 struct GatheredKeys {
   at::Tensor q, keys, values;  // q as in PageWrite, rotated; keys and values (rows, kv_heads, head_dim)
 };

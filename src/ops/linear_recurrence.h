@@ -13,7 +13,7 @@
 namespace lazy::ops {
 
 struct LinearRecurrence {
-  at::Tensor q, k;           // (batch, length, groups, key_dim) bf16; groups divide heads
+  at::Tensor q, k;           // (batch, length, groups, key_dim) bf16; `heads` is a multiple of `groups`
   at::Tensor v;              // (batch, length, heads, value_dim) bf16
   at::Tensor log_decay;      // (batch, length, heads) or (heads); undefined: no decay
   at::Tensor beta;           // (batch, length, heads); undefined: 1. Required by the delta rule

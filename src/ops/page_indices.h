@@ -1,4 +1,4 @@
-// Encoding of the rows from which gathered keys and values are copied, for host and device code.
+// Encoding of the source from which each row of the gathered keys and values is copied, for host and device code.
 #pragma once
 #include <cstdint>
 

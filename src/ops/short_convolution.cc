@@ -99,8 +99,8 @@ Triple short_convolution_backward_cpu(const at::Tensor& d_y, const at::Tensor& x
   const int64_t taps = weight.size(2), length = x.size(1);
   const std::vector<at::Tensor> in = seen(x, taps, past, cu_seqlens);
   const at::Tensor d = at::silu_backward(d_y.to(at::kFloat), sums(in, weight, bias));
-  // The gradient at a tap is added to the token that the tap read. The same function, applied to a tensor of ones,
-  // returns a mask: 1 where the tap read a token, 0 where it read padding.
+  // The gradient at a tap is added to the token that the tap read. seen() of a tensor of ones is a mask: 1 where the
+  // tap read a token, 0 where it read padding.
   const std::vector<at::Tensor> there = seen(at::ones_like(x), taps, {}, cu_seqlens);
   at::Tensor d_x = at::zeros(x.sizes(), d.options());
   std::vector<at::Tensor> rows;

@@ -420,8 +420,8 @@ struct InnerLoss {
     return make_float2(factor * y.x, factor * y.y);
   }
   // Backpropagates through gradient(). y is the value that gradient() saved, and g is the result of gradient(). d is
-  // the outer gradient with respect to g. Returns the outer gradient with respect to y, sets d_target, and adds to the
-  // gradients of the norm's weight and bias.
+  // the gradient of the outer loss with respect to g. Returns the gradient of the outer loss with respect to y, sets
+  // d_target, and adds to the gradients of the norm's weight and bias.
   __device__ float2 backward(float2 y, float2 target, float2 g, float2 d, float2& d_target, float2& d_weight,
                              float2& d_bias) const {
     if (!normalized) {

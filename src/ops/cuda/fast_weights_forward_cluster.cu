@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 1) forward_cluster(const __grid_cons
       load(at.index + p.N);
       prefetch_part(at.index + p.N, rank, p.read_steps, p.target);
     }
-    // The warps of the first 16 rows multiply the kOwned rows of P that this block has written.
+    // Only the warps that compute the first 16 rows multiply, because the block has written only kOwned = 16 rows of P.
     if (Tile::row() == 0) {
       Tile out;
       multiply<4>(out, Left(P), Right(B));

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
 // The kernel for a head size, and its limits on the current device.
 struct Kernel {
   void (*run)(Layers) = nullptr;
-  // Bytes of StepShared; maximum bytes of shared memory per block; number of multiprocessors of the GPU.
+  // shared: size of StepShared in bytes. most_shared: maximum shared memory per block in bytes.
   int shared = 0, most_shared = 0, multiprocessors = 0;
 };
 

@@ -28,7 +28,7 @@ constexpr int kPart = 64, kPiece = 128, kUnitKeys = decoding::kPad;
 // Maximum number of pieces per block whose cache offsets are computed once per launch and stored. The offsets of
 // further pieces are computed at each use.
 constexpr int kPieces = 64;
-constexpr int kScores = 2048;  // maximum number of scores of a block that are stored in shared memory
+constexpr int kScores = 2048;  // number of scores that fit in shared memory; more scores are stored in global memory
 
 struct Layers {
   decoding::Params attention;  // parameters of attention; fields that differ between layers are set per layer

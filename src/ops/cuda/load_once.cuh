@@ -1,5 +1,5 @@
-// Loads of data that is read only once. They do not allocate lines in the L1 cache, so that weights and tables stay
-// there.
+// Load instructions for data that is read only once. The loads do not allocate lines in the L1 cache, so that weights
+// and tables stay there.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,4 @@
-// Epilogue of a product that rotates pairs of q and k and writes q, k and v to their destination (PageTarget in
+// Epilogue of a matrix product: applies RoPE to q and k, and writes q, k and v to their destinations (PageTarget in
 // step.h).
 #pragma once
 #include "ops/cuda/rope_pairs.cuh"

@@ -19,8 +19,8 @@ constexpr int kColumns = 128, kRows = 64;  // size of a tile; a thread has 4 row
 // word per column avoids bank conflicts.
 constexpr int kWords = kRows / 4 + 1;
 
-// Each warp processes one row. Absolute values are compared as integers, which have the same order; NaN is the largest
-// value.
+// Computes the largest absolute value. Each warp processes one row at a time. Absolute values are compared as integers,
+// which have the same order; NaN is the largest value.
 template <int N>
 __global__ void __launch_bounds__(kThreads) maximum(const QuantizeFp8 a) {
   constexpr int kWarps = kThreads / 32;

@@ -29,8 +29,8 @@ struct SharedTile {
   __device__ float2 get(int row, int column) const { return unpack<bf16>(pair(row, column)); }
   __device__ uint4& eight(int row, int chunk) const { return *reinterpret_cast<uint4*>(data + at<W>(row, chunk)); }
 
-  // Starts the asynchronous copy of the rows, whose distance is `step` elements. Rows with an index of `limit` or above
-  // become zero.
+  // Starts the asynchronous copy of the R rows of the tile from global memory, where consecutive rows are `step`
+  // elements apart. Rows with an index of `limit` or above become zero.
   template <int THREADS>
   __device__ void load(const bf16* from, int64_t step, int limit) const {
     tensor_core::portable::load_tile<bf16, R, W, THREADS>(address(), from, step, limit);

@@ -59,17 +59,17 @@ struct Recurrence {
   ChunkGates* gates = nullptr;        // (B, N, H)
   __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64): see recurrence_matrices.cu; only with the delta rule
   __nv_bfloat16* pairs = nullptr;     // (B, N, H, 64, 64): q k^T with decays; only used by the backward pass
-  __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): states before each chunk
+  __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): state before each chunk
   __nv_bfloat16* u = nullptr;         // (B, L, H, V); only with the delta rule
-  __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradients of the states after each chunk
-  __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): gradient of beta v
+  __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradient of the state after each chunk
+  __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): gradient of the product beta v
 
   __nv_bfloat16* out = nullptr;                  // (B, L, H, V)
   float* final_state = nullptr;                  // (B, H, K, V)
-  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): per head; the caller adds the heads of a group
+  __nv_bfloat16 *d_q = nullptr, *d_k = nullptr;  // (B, L, H, K): per head; the caller sums over the heads of a group
   // (B, L, H, V): gradient of v. Only used with beta or skip; otherwise the gradient of v is d_u.
   __nv_bfloat16* d_v = nullptr;
-  float* d_skip = nullptr;                          // (B, L, H): the caller adds the values of all tokens
+  float* d_skip = nullptr;                          // (B, L, H): contribution of each token; the caller adds them
   float *d_log_decay = nullptr, *d_beta = nullptr;  // (recurrence_slices(K), B, L, H): the caller adds the slices
   float* d_initial_state = nullptr;                 // (B, H, K, V)
 

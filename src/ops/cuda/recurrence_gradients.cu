@@ -24,7 +24,7 @@ struct GradientsLayout {
     Values d_u;  // only with the delta rule
   };
   static constexpr int kStage = (DELTA ? 3 : 2) * Values::kBytes + 2 * State::kBytes;
-  static constexpr int kSums = 9 * kChunk;  // number of floats that threads exchange
+  static constexpr int kSums = 9 * kChunk;  // size of the array `exchanged`, in which warps exchange partial sums
   static constexpr int bytes(int stages) {
     return stages * kStage + 2 * Keys::kBytes + kSums * 4 + static_cast<int>(sizeof(ChunkGates));
   }
@@ -139,9 +139,9 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
 
   // Inner products per token, for the gradients of the decays and of beta:
   //   [0] q . d_q
-  //   [1] k . d_k, only from writing to the state at the end of the chunk
-  //   [2] k . d_k from all writes with the key
-  //   [3] k . d_k from reading the state with the key (delta rule)
+  //   [1] k . d_k, where d_k includes only the write to the state at the end of the chunk
+  //   [2] k . d_k, where d_k includes all writes with the key
+  //   [3] k . d_k, where d_k includes only the read of the state with the key (delta rule)
   float of_row[4][2] = {};
   const int column = half * (KS / 2);
   each_pair(d_q, row, column, [&](int i, int, float& x, float& y) {
@@ -218,8 +218,8 @@ __global__ void __launch_bounds__(kThreads, DELTA ? 1 : 2) gradients(const Recur
   if (i < at.rows) {
     const int64_t place = ((slice * a.B + at.b) * a.L + at.first + i) * a.H + at.h;
     if (a.d_log_decay) {
-      // The decay of a token is a term of the decay sums of this token and of all later tokens. The sum at the last
-      // token of the chunk is the decay of the state.
+      // The log decay of a token is a term of the prefix sums ReadGates::sum of this token and of all later tokens of
+      // the chunk. The sum at the last token is the log decay of the state over the whole chunk.
       float end = 0;
       for (int w = 0; w < kThreads / 32; ++w) end += exchanged[8][w];
       end = end * g.read[kChunk - 1] + exchanged[0][1] + exchanged[1][1] + later + (warp == 0 ? exchanged[1][0] : 0);

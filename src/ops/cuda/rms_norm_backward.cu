@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kMaxThreads) gradients(const RmsNormBackward a
       if (!LONG || first + kHeld * step >= vectors) break;
     }
     row_sum(sums, room[turn]);
-    // Forces the weights to be loaded again below. If they stayed in registers, these registers would be missing for
-    // the other loads.
+    // Forces the weights to be loaded again below. If the weights stayed in registers, too few registers would remain
+    // for the other loads.
     asm volatile("" : "+l"(weight));
     const auto dim = static_cast<float>(a.dim);
     const float scale = 1 / sqrtf(sums[0] / dim + a.eps), factor = sums[1] * scale * scale / dim;

@@ -41,7 +41,7 @@ struct Swiglu {
   DType type;
   const void *gate, *up;  // (rows, dim) with row strides gate_stride and up_stride
   int64_t gate_stride, up_stride;
-  void* y;              // contiguous; the backward pass also writes it, unless it is null
+  void* y;              // output, contiguous; the backward pass also writes it, unless it is null
   const void* d_y;      // contiguous; only used by the backward pass
   void *d_gate, *d_up;  // (rows, dim) with row stride d_stride
   int64_t d_stride;

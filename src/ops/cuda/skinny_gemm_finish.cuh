@@ -12,8 +12,8 @@ inline unsigned ceil_div(int64_t x, int64_t by) { return static_cast<unsigned>((
 // tile alternates between 16 rows of W for first products and 16 rows of W for second products.
 constexpr int columns_of_tile(Mode mode, int rows_of_w) { return mode == Mode::plain ? rows_of_w : rows_of_w / 2; }
 
-// Returns the index in W of row r of a tile. Rows beyond the last column of y repeat the last column and are not
-// stored.
+// Returns the index in W of row r of a tile. Rows that correspond to columns beyond the last column of y repeat the row
+// of the last column; their products are not stored.
 template <Mode MODE>
 __device__ int row_in_tile(const SkinnyGemm& p, int first_column, int r) {
   constexpr bool kPlain = MODE == Mode::plain;

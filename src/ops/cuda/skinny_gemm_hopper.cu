@@ -26,8 +26,8 @@ namespace decoding = kernels::cuda::decoding;
 using kernels::cuda::wgmma_wait;
 
 constexpr int kMinHopperRows = 65;
-// Size of the ring buffer in bytes. Together with the other shared memory of a block, it is at most kSharedPercent of
-// the shared memory of a multiprocessor.
+// Size of the ring buffer in bytes. Together with the other shared memory of a block, it is at most kSharedPercent
+// (decode_params.h) of the shared memory of a multiprocessor.
 constexpr int kRingBytes = 180 << 10;
 // Shared memory of a multiprocessor in bytes: the total, the part that kSharedPercent leaves for blocks, and the part
 // that the system reserves per block.
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(N::kThreads, 1) multiply_wide(const __grid_con
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
   const T *const low = w_row(row) + lane % 4 * 8, *const high = w_row(row + 8) + lane % 4 * 8;
   Fragments w[AHEAD];
-  int part = 0, chunk_ahead = 0;  // part, and chunk of this part, that is loaded next
+  int part = 0, chunk_ahead = 0;  // indices of the next load: the part, and the chunk in this part
   const auto load = [&](Fragments& to) {
     const int k = (part + chunk_ahead * kParts) * kChunk;
     load_once(to.low, low + k);

@@ -25,8 +25,9 @@ __device__ inline void store_packed(char* to, int row, int c, const uint4& x) {
   *reinterpret_cast<uint32_t*>(at + 384) = x.w;
 }
 
-// Multiplies x by its norm weights, if there are any, and computes the factor of each row's products. A warp processes
-// one row. Each lane has the same elements as in skinny_gemm.cu, so that the sum of squares is bitwise equal.
+// Multiplies x by its norm weights, if there are any, and computes the reciprocal root mean square of each row, by
+// which the products are multiplied later. A warp processes one row. Each lane has the same elements as in
+// skinny_gemm.cu, so that the sum of squares is bitwise equal.
 constexpr int kNormThreads = 128;
 template <typename T, bool PACKED>
 __global__ void __launch_bounds__(kNormThreads) apply_norm_weights(const __grid_constant__ SkinnyGemm p) {

@@ -30,7 +30,7 @@ struct Split {
   static constexpr int kFewStages = STAGES / 2 + 1;
   static constexpr int kWarps = kParts / CLUSTER, kThreads = 32 * kWarps;
   static constexpr int kRowsW = 16 * TILES, kRowsX = 8 * GROUPS;
-  static constexpr int kOwnX = kRowsX / CLUSTER;  // number of rows whose sums a block adds
+  static constexpr int kOwnX = kRowsX / CLUSTER;  // number of rows of x for which a block adds the partial sums
   static constexpr int kStride = kRowsW + 4;      // stride of a row of products, in floats
   // Layout of the data that a warp copies per step: fragments of W, fragments of x, weights of the norm.
   static constexpr int kPiece = 512;  // bytes that the lanes of a warp copy with one instruction
@@ -64,8 +64,8 @@ __device__ __forceinline__ void multiply_parts(const SkinnyGemm& p, int stages) 
   const int steps = (in + kStep - 1) / kStep;
   if constexpr (CLUSTER > 1) cluster_arrive();
 
-  // Copies to the ring buffer. Rows beyond the last row repeat the last row and are not stored; elements beyond `in`
-  // are zero.
+  // copy_w and copy_x copy elements of W and x to the ring buffer. Rows beyond the last row of x or W repeat the last
+  // row, and their products are not stored. Elements beyond `in` are zero.
   const uint32_t ring = kernels::cuda::shared_address(own) + N::kRing + warp * N::kWarpBytes;
   const int k0 = part * kChunk + 8 * c;
   // Offsets of the data of the first step in units of 16 bytes; pointers would need too many registers.

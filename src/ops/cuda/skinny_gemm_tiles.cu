@@ -3,7 +3,8 @@
 // computes a separate tile and processes the parts of the inner dimension in succession.
 //
 // If this kernel computed the norm of x, it would have to do so again for every tile of W. Therefore a separate kernel
-// first multiplies x by the norm weights and computes the factor of each row's products.
+// first multiplies x by the norm weights and computes the reciprocal root mean square of each row, by which the
+// products are multiplied later.
 #include <algorithm>
 
 #include "attention/cuda/decode_memory.cuh"
@@ -53,8 +54,8 @@ __global__ void __launch_bounds__(N::kThreads, N::kBlocks) multiply_tiles(const 
   const int first_row = blockIdx.x * N::kRowsX, first_column = blockIdx.y * columns_of_tile(MODE, N::kRowsW);
   const uint32_t ring = kernels::cuda::shared_address(memory);
 
-  // Copies to the ring buffer. In every step, a thread copies the same piece of the rows of both matrices. Rows beyond
-  // the last row repeat the last row and are not stored.
+  // copy_w and copy_x copy rows of W and x to the ring buffer. In every step, a thread copies the same piece of its
+  // rows. Rows beyond the last row of x or W repeat the last row; their products are not stored.
   constexpr int kPitch = kThreads / kPieces;  // distance in rows between the copies of a thread
   constexpr int kCopiesW = N::kRowsW / kPitch, kCopiesX = N::kRowsX / kPitch;
   static_assert(kThreads % kPieces == 0 && N::kRowsW % kPitch == 0 && N::kRowsX % kPitch == 0);

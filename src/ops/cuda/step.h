@@ -80,11 +80,11 @@ void kv_cache_write(const KvCacheWrite& arguments, cudaStream_t stream);
 // calls of skinny_gemm, skinny_gemm with pages, and decode_step_cuda. Each layer computes x += W_o attention(norm(x))
 // and then x += W_down swiglu(norm(x)).
 struct FusedDecodeLayer {
-  // As SkinnyGemm::W; the rows of qkv are the heads of q, k and v.
+  // Weight matrices with the layout of SkinnyGemm::W. The rows of qkv are the heads of q, k and v.
   const void *qkv, *output, *gate_up, *down;
   const float *norm, *mlp_norm;                            // norm weights, shape (hidden)
   void *keys, *values;                                     // KV-cache pages of this layer
-  const float *distance_bias, *tau, *sink, *alibi_slopes;  // see kernels::Decode; or null
+  const float *distance_bias, *tau, *sink, *alibi_slopes;  // see kernels::Decode; null: not used
 };
 struct FusedDecodeLayers {
   const FusedDecodeLayer* layers;
@@ -103,7 +103,7 @@ struct FusedDecodeLayers {
   void* words;
   int most_blocks = 0;  // limit on the number of blocks, for tests; 0: one block per multiprocessor
 };
-// Whether the kernel supports the problem, the sizes and the current device. The function does not read through the
+// Whether the kernel supports the problem, the sizes and the current device. The function does not dereference the
 // pointers.
 bool supports_fused_decode_layers(const FusedDecodeLayers& arguments);
 int64_t fused_decode_sync_words(const FusedDecodeLayers& arguments);

@@ -65,7 +65,8 @@ struct Attention {
   }
 
   // Computes the largest score and the sum of exponentials of each part that belongs to this block, and sends them to
-  // all blocks. The scores are stored in shared memory, where sum_values reads them.
+  // all blocks. The scores are stored for sum_values, in shared memory if there are at most kScores, otherwise in
+  // global memory.
   __device__ void score(const FusedDecodeLayer& l, uint32_t flag) const {
 #pragma unroll 1
     for (int n = w.warp; n < 2 * count; n += kWorkers) {

@@ -1,4 +1,4 @@
-// The warp of a block that loads the weights of the fused decode kernel (fused_decode_layers.cuh).
+// Code of the warp of each block that loads the weights in the fused decode kernel (fused_decode_layers.cuh).
 #pragma once
 #include "ops/cuda/fused_decode_layers.cuh"
 
