@@ -127,7 +127,8 @@ __global__ void __launch_bounds__(kLayerThreads, 1) run_layers(const __grid_cons
 // The kernel for a head size, and its limits on the current device.
 struct Kernel {
   void (*run)(Layers) = nullptr;
-  // shared: size of StepShared in bytes. most_shared: maximum shared memory per block in bytes.
+  // The three members are the size of StepShared in bytes, the maximum shared memory per block in bytes, and the number
+  // of multiprocessors.
   int shared = 0, most_shared = 0, multiprocessors = 0;
 };
 

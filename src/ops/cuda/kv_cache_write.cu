@@ -21,8 +21,8 @@ constexpr unsigned kMaxThreads = 256;
 
 struct KvCacheWriteWork {
   KvCacheWrite p;
-  // Numbers of items per head. turned: items of q or k that contain pairs to rotate; items: all items of q or k;
-  // of_value: items of v.
+  // Numbers of items per head, in the order of the three members: items of q or k that contain pairs to rotate, all
+  // items of q or k, and items of v.
   unsigned turned, items, of_value;
   unsigned groups, kv_groups;  // groups: groups of heads of q; kv_groups: groups of heads of k, and of v
   unsigned width, tokens;      // width: threads per token (or gathered row); tokens: tokens (or rows) per block

@@ -60,7 +60,7 @@ struct Recurrence {
   __nv_bfloat16* inverse = nullptr;   // (B, N, H, 64, 64): see recurrence_matrices.cu; only with the delta rule
   __nv_bfloat16* pairs = nullptr;     // (B, N, H, 64, 64): q k^T with decays; only used by the backward pass
   __nv_bfloat16* states = nullptr;    // (B, N, H, K, V): state before each chunk
-  __nv_bfloat16* u = nullptr;         // (B, L, H, V); only with the delta rule
+  __nv_bfloat16* u = nullptr;         // (B, L, H, V): u of each token; only with the delta rule
   __nv_bfloat16* d_states = nullptr;  // (B, N, H, K, V): gradient of the state after each chunk
   __nv_bfloat16* d_u = nullptr;       // (B, L, H, V): gradient of the product beta v
 

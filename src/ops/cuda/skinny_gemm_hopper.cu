@@ -73,7 +73,7 @@ __device__ void finish_products(float (&sum)[SUMS]) {
   wgmma_wait<0>();
   kernels::cuda::fence_registers(sum);
 }
-// Stores the sums as a matrix with one row per row of x and row stride `stride`.
+// Stores the accumulators `sum` as a matrix with one row per row of x and with row stride `stride`.
 template <int SUMS>
 __device__ void store_sums(const float (&sum)[SUMS], float* to, int stride) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;

@@ -92,7 +92,7 @@ Void* rows_from(Void* data, int64_t row, int64_t stride) {
 template <typename T, int N>
 void launch(const Swiglu& a, bool gradients, cudaStream_t stream) {
   const int64_t vectors = a.dim / N;
-  const int64_t most_rows = std::max<int64_t>(1, (int64_t{1} << 30) / vectors);  // indices of a launch have 32 bits
+  const int64_t most_rows = std::max<int64_t>(1, (int64_t{1} << 30) / vectors);  // indices of a launch fit in 32 bits
   for (int64_t row = 0; row < a.rows; row += most_rows) {
     Swiglu part = a;
     part.rows = std::min(most_rows, a.rows - row);
