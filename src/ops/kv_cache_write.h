@@ -11,12 +11,11 @@
 namespace lazy::ops {
 
 struct PagePlaces {
-  at::Tensor keys,
-      values;            // page pools (pages, page_size, kv_heads, head_dim), contiguous; kv_cache_write writes to them
-  at::Tensor slots;      // (batch * length) int64: page * page_size + offset in the page
-  double rope_base = 0;  // 0: no rotation
-  RopeOptions rope;      // rope.positions must be (batch, length) int64
-  int64_t longest = 0;   // number of positions in the RoPE table; RoPE at later positions is correct but slower
+  at::Tensor keys, values;  // page pools (pages, page_size, kv_heads, head_dim), contiguous; modified in place
+  at::Tensor slots;         // (batch * length) int64: page * page_size + offset in the page
+  double rope_base = 0;     // 0: no rotation
+  RopeOptions rope;         // rope.positions must be (batch, length) int64
+  int64_t longest = 0;      // number of positions in the RoPE table; RoPE at later positions is correct but slower
 };
 struct PageWrite : PagePlaces {
   at::Tensor q, k, v;  // (batch, length, heads or kv_heads, head_dim)

@@ -12,7 +12,8 @@ namespace lazy::ops {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 // Residual addition fused with the next norm, in one pass over memory: sum = x + residual (rounded to the dtype of x),
-// y = rms_norm(sum). Returns (y, sum), both like x. Differentiable in x, residual and weight, through both results.
+// y = rms_norm(sum). Returns (y, sum), both with the shape and dtype of x. Differentiable in x, residual and weight,
+// through both results.
 std::tuple<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
                                                 const at::Tensor& weight, double eps);
 

@@ -395,7 +395,7 @@ struct Kept {
   enum { kFirstW, kFirstS, kLastW, kLastS, kZ, kX, kT, kUnits, kRoom = 32 };
   // State at the start of the chunk: W and S of the first layer, W and S of the last layer.
   Half state[4 * kHalfTile];
-  uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's elements of z, t and x
+  uint4 z[kThreads], t[kThreads], x[kThreads];  // each thread's elements of z, t and x (see fast_weights.cuh)
   float units[kRoom];
 };
 static_assert(sizeof(Kept) % 128 == 0);  // a multiple of the size of an L2 cache line

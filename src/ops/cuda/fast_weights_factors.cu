@@ -18,9 +18,10 @@ struct Gates {
   float e, f;
 };
 
+// One column of factors. The recurrence applies the gates of token `first` and of all later tokens.
 struct Column {
-  int first;   // index of the first token whose gates the recurrence uses
-  float a, m;  // values of a and m in the recurrence before token `first`
+  int first;   // token after the token whose gradient step the column describes; 0 for the initial state
+  float a, m;  // factors in the weights (a) and in the momentum (m) before token `first`
   float scale;
   int64_t place;  // offset of the factor at the chunk's first token, in the tensor that read_factors() returns
   int step;       // distance in floats to the factor at the next token

@@ -49,7 +49,7 @@ __device__ unsigned char to_fp8(float x) {
   return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, E5M2 ? __NV_E5M2 : __NV_E4M3);
 }
 
-// WIDE: uses 16-byte loads and stores of 8 and 16 bytes; sizes and addresses must be multiples of 16.
+// WIDE: the kernel loads 16 bytes and stores 8 or 16 bytes at a time; sizes and addresses must be multiples of 16.
 template <bool E5M2, bool WIDE>
 __global__ void __launch_bounds__(kThreads) quantize(const QuantizeFp8 a) {
   __shared__ uint32_t tile[kColumns * kWords];

@@ -33,7 +33,7 @@ struct RecurrenceRows {
 struct ReadGates {
   float sum[kChunk];  // inclusive prefix sums of the base-2 logarithms of the tokens' decays
   int32_t document[kChunk];
-  float beta[kChunk];  // 0 for entries after the last token of the sequence; 1 if beta is null
+  float beta[kChunk];  // 0 after the last token of the sequence, otherwise Recurrence::beta (1 if it is null)
   // Decay from the state before the chunk to each token; the last entry is the decay to the end of the chunk.
   float read[kChunk];
 };

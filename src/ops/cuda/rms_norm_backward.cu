@@ -191,7 +191,7 @@ void launch(const RmsNormBackward& a, cudaStream_t stream) {
 
 int64_t rms_norm_parts(int64_t rows, int64_t dim) {
   const int64_t parts = std::clamp<int64_t>(rows * dim / 16384, 1, 512), rows_per_part = (rows + parts - 1) / parts;
-  // Every block's part has at least one row.
+  // With this number of parts, every block processes at least one row.
   return std::max<int64_t>(1, (rows + rows_per_part - 1) / std::max<int64_t>(rows_per_part, 1));
 }
 

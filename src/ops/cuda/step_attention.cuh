@@ -321,7 +321,8 @@ struct Attention {
 #pragma unroll
       for (int i = 0; i < kPiece / 32; ++i) weight[i] = 32 * i + w.lane < keys ? kept[32 * i + w.lane] : -INFINITY;
       const decoding::RowState state = state_of(flag, piece.head);
-      // List of the keys with nonzero weight, in order, padded with absent keys to a whole unit.
+      // List of the value rows of the keys with nonzero weight, in order of the keys, padded with absent rows to a
+      // whole unit.
       auto* const list_at = reinterpret_cast<int64_t*>(w.own + Scores::kRingBytes);
       auto* const list_weight = reinterpret_cast<float*>(list_at + Worker<T, D>::kListed);
       int listed = 0;
