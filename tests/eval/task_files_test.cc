@@ -163,7 +163,7 @@ TEST(DocsExample, CustomTask_WorksAsDocumented) {
   EXPECT_EQ(task.data.fewshot_split, task.data.split);
 }
 
-// The table in docs/guides/evaluation.md has a row for every built-in task.
+// The list in docs/guides/evaluation.md has an entry for every built-in task.
 TEST(DocsExample, Table_ContainsEveryTask) {
   const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/guides/evaluation.md");
   for (const Task& task : builtin_tasks()) EXPECT_NE(page.find("`" + task.name + "`"), std::string::npos) << task.name;

@@ -274,7 +274,7 @@ TEST(ChatRequest, ToolsAreIgnored_IfNoneMayBeCalled) {
   }
 }
 
-// The table in docs/guides/serve.md must contain every unsupported field and say how the server treats it.
+// The lists in docs/guides/serve.md must contain every unsupported field and say how the server treats it.
 TEST(CompletionRequest, UnsupportedFields_AreDocumented) {
   const std::string page = read_file(LAZY_SOURCE_DIR "/docs/guides/serve.md");
   const auto names_after = [&](const std::string& heading) {
