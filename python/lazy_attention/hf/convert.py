@@ -44,8 +44,8 @@ def make_lazy(
     ``lazy_distance_bias`` (heads, W), drawn from N(0, distance_bias_std^2). The classes of the model and of its
     configuration are replaced by the corresponding Lazy Attention classes (LlamaForCausalLM becomes
     LazyLlamaForCausalLM), which only support ``attn_implementation="lazy"``. Rotary positions, sliding windows,
-    soft-capping, query/key norms and learned sinks are unchanged. The weights of a model with sinks are ``max(p + tau / i,
-    0)`` with ``p`` from the softmax over the keys and the sink.
+    soft-capping, query/key norms and learned sinks are unchanged. The weights of a model with sinks are
+    ``max(p + tau / i, 0)``, with ``p`` from the softmax over the keys and the sink.
 
     With the defaults (tau = 0 and a zero bias), a pretrained model computes the same outputs as before.
     docs/guides/python.md shows how to anneal tau to -1, the paper's initial value, during training. To train from

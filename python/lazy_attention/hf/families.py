@@ -36,8 +36,8 @@ from ..per_head import read, without_rounding
 from .attention import LAZY_PARAMETERS, READ_WEIGHTS
 from .pretrained import LazyPreTrained, WithoutWeights
 
-# All of these families have softmax attention with rotary positions. Their attention layers are named self_attn and have
-# an output projection o_proj.
+# All of these families have softmax attention with rotary positions. Their attention layers are named self_attn and
+# have an output projection o_proj.
 _WITHOUT_SINKS = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "olmo2", "phi3", "gemma2", "gemma3_text")
 _WITH_SINKS = ("gpt_oss", "granite_swa")  # every layer has the parameter `sinks` (heads)
 FAMILIES = _WITHOUT_SINKS + _WITH_SINKS
