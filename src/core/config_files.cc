@@ -14,8 +14,10 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kExtension = ".toml";
-constexpr std::string_view kSharedFile = "recipe";  // stem of the file that the models in removed folders extended
-constexpr int kMaxParents = 3;  // levels above the program to search; it is in build/ or build/tests/
+// Earlier versions had folders such as configs/compare-55m/, whose models extended the file recipe.toml.
+constexpr std::string_view kSharedFile = "recipe";
+constexpr int kMaxParents =
+    3;  // number of folders above the program to search; the program is in build/ or build/tests/
 
 const char* folder_of(ShippedKind kind) { return kind == ShippedKind::model ? "models" : "recipes"; }
 

@@ -63,7 +63,7 @@ class MappedFile {
   // Access hints (madvise). expect_scattered_reads() disables the read-ahead of the kernel for this map.
   void expect_scattered_reads() const;
   void read_ahead(size_t offset, size_t size) const;
-  // Drops these bytes from memory. They are read from disk again when they are accessed.
+  // Drops the bytes [offset, offset + size) from memory. They are read from disk again when they are accessed.
   void forget(size_t offset, size_t size) const;
 
  private:

@@ -34,8 +34,8 @@ void remove_leftovers(const fs::path& target) {
   }
 }
 
-// Writes and locks the marker file. The file is renamed to its final name after it is locked, so that no other process
-// sees it unlocked.
+// Writes and locks the marker file, and returns its descriptor, which holds the lock. The file is renamed to its final
+// name after it is locked, so that no other process sees it unlocked.
 int mark(const fs::path& folder) {
   const fs::path unnamed = folder / (std::string(kMarker) + "-new");
   const int fd = ::open(unnamed.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -44,7 +44,7 @@ int mark(const fs::path& folder) {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
     fs::rename(unnamed, folder / kMarker, error);
   } else {
-    fs::remove(unnamed, error);  // no lock: the folder is not removed later if this process is killed
+    fs::remove(unnamed, error);  // without a lock and a marker, remove_leftovers() never removes the folder
   }
   return fd;
 }

@@ -19,8 +19,8 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
-  // Renames the folder to the target. If the target exists, it is exchanged and removed if `replace` is true or if it
-  // is an empty folder. Otherwise throws RunError; its message contains the path at which the finished folder is kept.
+  // Renames the folder to the target. An existing target is replaced if `replace` is true or if it is an empty folder.
+  // Otherwise throws RunError; its message contains the path at which the finished folder is kept.
   void publish(bool replace);
 
  private:

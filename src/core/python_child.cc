@@ -23,7 +23,7 @@ def end_quietly(kind, error, trace):
     if issubclass(kind, KeyboardInterrupt):
         os._exit(130)
     output = select.poll()
-    output.register(1, 0)  # without flags, poll reports that the reader of the output has gone
+    output.register(1, 0)  # with event mask 0, poll() only reports that the reader has closed the output
     if output.poll(0):
         os._exit(1)
     sys.__excepthook__(kind, error, trace)
@@ -55,7 +55,7 @@ struct PythonCommand {
 
 PythonInterpreter find_python_interpreter(const std::string& of_build) {
   if (const char* named = std::getenv("LAZY_PYTHON"); named && *named) return {named, "LAZY_PYTHON", ""};
-  std::error_code unreadable;  // ignored; set for example for a folder of another user
+  std::error_code unreadable;  // ignored; set, for example, if the folder of another user cannot be read
   int error = ::access(of_build.c_str(), X_OK) == 0 ? 0 : errno;
   if (error == 0 && !std::filesystem::is_regular_file(of_build, unreadable)) error = EACCES;
   if (error == 0) return {of_build, "the environment that the program was built with", ""};

@@ -84,7 +84,8 @@ Json PythonService::start_locked(OnStop on_stop) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  // a client socket must not stay open in the child
+  // Close all other descriptors in the child. Otherwise the socket of an HTTP client could stay open until the child
+  // ends.
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   const std::string python = python_interpreter();
   const int error = spawn_python(child_, script_, {}, actions);

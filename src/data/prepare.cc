@@ -71,9 +71,9 @@ constexpr size_t kLongDocument = 16 << 20, kPiece = 1 << 20;
 
 void stop_if_asked() { end_if_stopped("data", "nothing was written"); }
 
-// A uniform random sample of a corpus in bounded memory, which is determined by the seed. Documents are cut into pieces
-// of about 64 KiB at line ends, and every piece gets a random rank. The sample consists of the pieces with the lowest
-// ranks, as many as fit into the given number of bytes.
+// A uniform random sample of the text of a corpus. Its size is limited, and equal seeds give equal samples. Documents
+// are cut into pieces of about 64 KiB at line ends, and every piece gets a random rank. The sample consists of the
+// pieces with the lowest ranks, as many as fit into the given number of bytes.
 class TextSample {
  public:
   TextSample(uint64_t seed, uint64_t bytes) : seed_(seed), room_(bytes) {}
@@ -280,11 +280,12 @@ class Preparation {
     if (document == 0) fail("data", "{}: contains no text{}", names(), left_out.note());
     if (left_out.count > 0)
       log::warn("{} skipped; the first skipped line: {}", counted(left_out.count, "line"), left_out.first);
-    if (skipped > 0) log::warn("{} without a text (null) skipped", counted(static_cast<int64_t>(skipped), "row"));
+    if (skipped > 0)
+      log::warn("{} without a text (null values) skipped", counted(static_cast<int64_t>(skipped), "row"));
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {
-      log::warn("invalid UTF-8: {} U+FFFD characters replace bytes that are not text", info.replaced_characters);
+      log::warn("invalid UTF-8 in the input was replaced by U+FFFD characters: {}", info.replaced_characters);
     }
     for (const auto& [name, split] : info.splits) {
       if (split.documents == 0 && (name == "train" || options_.validation > 0)) {

@@ -25,7 +25,7 @@ struct SequenceOptions {
   bool bos_per_document = true;   // BOS before each document
   bool eos_per_document = false;  // EOS before each document instead of BOS
   bool bos_per_sequence = false;  // also insert BOS at the start of every sequence
-  int64_t mask_position = 0;      // 1-based position at which BOS replaces the token (Mask@k); 0: disabled
+  int64_t mask_position = 0;      // 1-based position at which BOS replaces the token (the paper's Mask@k); 0: disabled
   int64_t documents_per_group = 2048;
   bool shuffle = true;  // false: use corpus order, for validation
   Packing packing = Packing::groups;
@@ -37,8 +37,10 @@ struct CorpusMix {
   CorpusMix(std::filesystem::path corpus) : paths{std::move(corpus)} {}
   CorpusMix(const std::string& corpus) : paths{corpus} {}
   std::vector<std::filesystem::path> paths;
-  std::vector<double> weights;  // in any unit; empty: proportional to the sizes, so all epochs end together
-  std::string string() const;   // the paths as text, for messages
+  // Weights in any unit. Empty: proportional to the sizes of the corpora, so that the epochs of all corpora end
+  // together.
+  std::vector<double> weights;
+  std::string string() const;  // the paths as text, for messages
 };
 
 // Provides the training sequences. The shards are memory-mapped. Thread-safe.

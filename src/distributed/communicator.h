@@ -27,8 +27,8 @@ struct RankInfo {
 
 class Communicator {
  public:
-  // Connects to the other ranks. Throws RunError with the names of missing ranks after `timeout`. The same timeout
-  // applies to each later wait.
+  // Connects to the other ranks. If ranks are missing after `timeout`, throws RunError with their numbers. The same
+  // timeout applies to each later wait.
   Communicator(RankInfo info, at::Device device, std::chrono::milliseconds timeout);
   ~Communicator();
   Communicator(const Communicator&) = delete;

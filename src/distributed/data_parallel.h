@@ -54,8 +54,8 @@ class DataParallel {
   // Copies the weights of rank 0 to all ranks. Under full sharding the weights of rank 0 are given by `full`; otherwise
   // they are in the model and `full` is not read.
   void broadcast_weights(const Parameters& full);
-  // Returns the unsharded tensors `stored` of the model on rank 0. Under full sharding these are copies in host memory.
-  // Collective.
+  // Returns the model tensors `stored` without sharding on rank 0, and an empty list on other ranks. Under full
+  // sharding the returned tensors are copies in host memory. Collective.
   Parameters gather_full_weights(const Parameters& stored);
   // Optimizer state tensors are named PREFIX.PARAMETER, for example exp_avg.model.norm.weight. gather_state returns the
   // unsharded state on rank 0 and an empty list on other ranks. scatter_state is the inverse. In the unsharded state,
@@ -86,7 +86,8 @@ class DataParallel {
   Communicator& communicator_;
   const Sharding sharding_;
   std::vector<GradientBucket> buckets_;
-  std::unique_ptr<FullyShardedWeights> full_;  // null without full sharding; with it, buckets_ contains its layouts
+  std::unique_ptr<FullyShardedWeights>
+      full_;  // null without full sharding; otherwise buckets_ contains the group layouts
   ShardedGradientReducer sharded_gradients_{buckets_, communicator_};
   // For each parameter: the index of its bucket and the index of its slot in this bucket.
   std::vector<std::pair<size_t, size_t>> slot_of_;

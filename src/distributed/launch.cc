@@ -101,7 +101,7 @@ RankInfo rank_info_from_environment() {
 
 namespace {
 
-// Makes the GPU of this rank the current device.
+// Returns the device of this rank. For "cuda", the GPU of this rank also becomes the current device.
 at::Device device_of(const std::string& name, const RankInfo& info) {
   if (name != "cuda") return at::kCPU;
   const int64_t count = device_count(name);

@@ -47,7 +47,7 @@ void write_shards(const fs::path& folder, int rank, int world_size, const std::v
   for (const TensorShard& shard : shards) {
     if (shard.begin < 0 || shard.end < shard.begin || shard.end > elements(shard.global_shape) ||
         shard.tensor.numel() != shard.end - shard.begin) {
-      fail_run("checkpoint", "{}: {}: elements {} to {} of shape {} were passed as {} elements", path.string(),
+      fail_run("checkpoint", "{}: {}: the shard of elements {} to {} of shape {} has {} elements", path.string(),
                shard.name, shard.begin, shard.end, shape_text(shard.global_shape), shard.tensor.numel());
     }
     const at::Tensor plain = shard.tensor.detach().to(at::kCPU).contiguous().view(-1);
@@ -108,7 +108,8 @@ void ShardReader::Impl::find_files(const fs::path& where, const std::string& ste
            world, count);
     count = world;
   }
-  if (count == 0) fail("checkpoint", "{}: neither {}.safetensors nor {}", folder, stem, file_name(stem, 1, 1));
+  if (count == 0)
+    fail("checkpoint", "{}: expected {}.safetensors or {}, found neither", folder, stem, file_name(stem, 1, 1));
   for (int64_t number = 1; number <= count; ++number) paths.push_back(where / file_name(stem, number, count));
 }
 
@@ -131,7 +132,7 @@ void ShardReader::Impl::add(size_t file, const std::string& key) {
            found->second);
     }
     if (range.begin < 0 || range.end > elements(shape) || range.end - range.begin != elements(entry.shape)) {
-      fail("checkpoint", "{}: {}: expected elements {} to {} of shape {}, found {}", paths[file].string(), key,
+      fail("checkpoint", "{}: {}: expected elements {} to {} of shape {}, found {} elements", paths[file].string(), key,
            range.begin, range.end, shape_text(shape), elements(entry.shape));
     }
   }

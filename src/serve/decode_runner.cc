@@ -17,7 +17,8 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kMinWidth = 64;  // minimum number of columns (pages) of a captured step's block table
+constexpr int64_t kMinWidth =
+    64;  // minimum number of pages per row of the block table; narrower tables are padded to it
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));
@@ -41,9 +42,9 @@ DecodeRunner::DecodeRunner(LanguageModel& model, const PagedKeys& pages, int64_t
       recorded_(model.device(), record && model.config().mlp.kind != MlpKind::experts, "serve: steps") {
   const ModelConfig& c = model.config();
   const at::TensorOptions numbers = at::TensorOptions().dtype(at::kLong).device(model.device());
-  // Each sequence is one row of a step. If the matrix products for small batches do not compute each row independently
-  // of the other rows, every step is padded to the same number of rows, so that the batch size does not change the
-  // results.
+  // Each sequence is one row of a step. If the skinny GEMM supports the model, it computes each row independently of
+  // the other rows. Otherwise padding gives every step exactly kOneShape rows, so that the batch size does not change
+  // the results.
   const bool by_rows = ops::supports_skinny_gemm(at::empty({1, c.hidden_size}, numbers.dtype(model.compute_dtype())));
   constexpr int64_t kOneShape = 16;
   const int64_t most = model.device().is_cuda() ? ops::kMaxSkinnyRowsCuda : ops::kMaxSkinnyRowsCpu;
@@ -116,8 +117,8 @@ void DecodeRunner::sample(const at::Tensor& logits, const Inputs& in, const Shap
                       .last = last_,
                       .tokens = tokens_.narrow(0, 0, rows)});
   if (!shape.scored) return;
-  // The order of the additions in logsumexp depends on the number of rows. The sum is therefore computed in fp64: the
-  // differences are so small that they vanish when the log-probabilities are rounded to fp32.
+  // logsumexp adds in an order that depends on the number of rows. It is computed in fp64, so that the differences are
+  // too small to change the log-probabilities, which are rounded to fp32.
   const at::Tensor lse = at::logsumexp(logits.to(at::kDouble), {1}, /*keepdim=*/true);
   const at::Tensor chosen = tokens_.narrow(0, 0, rows).clamp_min(0).unsqueeze(1);
   logprobs_.narrow(0, 0, rows).copy_((logits.gather(1, chosen) - lse).squeeze(1));

@@ -5,8 +5,8 @@
 //
 // On a GPU each step replays a CUDA graph. A graph is captured when its shape first occurs. The shape consists of the
 // number of rows and the width of the block table, both padded to powers of two. A padding row computes one token whose
-// keys and values are written to slot 0 of the reserved page 0. Every kernel of a step computes a row independently of
-// the other rows (ops/skinny_gemm.h, ops/decode.h), so padding does not change the results bitwise.
+// keys and values are written to page 0, which no sequence uses. Every kernel of a step computes a row independently of
+// the other rows (ops/skinny_gemm.h, ops/decode.h), so the results are bitwise the same with and without padding.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -32,9 +32,9 @@ class DecodeRunner {
   struct DecodeRow {
     std::span<const int64_t> pages;  // page table of the sequence
     int64_t position;                // position of the token that is the step's input
-    int64_t slot;                    // index of the sequence's slot, less than `slots`
+    int64_t slot;  // index of the sequence in the device buffers (latest token, token counts); less than `slots`
     ops::SampleRow how;
-    int logprobs;  // number of most likely tokens to report, as in GenerationRequest
+    int logprobs;  // number of most likely tokens to report; -1: no log-probabilities
   };
   // The sampled tokens of one step. They are copied to the host asynchronously.
   class SampledTokens {

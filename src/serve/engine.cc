@@ -185,8 +185,8 @@ void Engine::Impl::run_job() {
 
 void Engine::Impl::end(Sequence& s, FinishReason reason, const std::string& message) {
   s.ended = true;
-  // Steps that are already queued for this sequence run on the device before any later step can reuse its pages or its
-  // slot.
+  // The pages and the slot can be freed although the device may still have queued steps of this sequence: these steps
+  // run before any later step that reuses the pages or the slot.
   s.memory.reset();
   if (s.slot >= 0) free_slots.push_back(s.slot);
   s.slot = -1;

@@ -50,10 +50,12 @@ struct EngineOptions {
   int64_t max_waiting = 1024;  // maximum number of waiting requests; further requests are refused
   // Maximum number of prompt and generated tokens per request; 0: the model's context length.
   int64_t max_model_len = 0;
-  std::optional<bool> decode_runner;  // sample on the device if the cache is paged (decode_runner.h); default: on GPUs
-  bool record_steps = true;           // replay passes as CUDA graphs; false: launch each kernel (for tests)
-  std::optional<StreamingCache>
-      streaming;  // streaming cache per request (model/streaming_cache.h): constant memory at any text length
+  // Whether tokens are sampled on the device (decode_runner.h), which requires a paged cache. Default: true on GPUs
+  // only.
+  std::optional<bool> decode_runner;
+  bool record_steps = true;  // replay passes as CUDA graphs; false: launch each kernel (for tests)
+  // If set, each request has a streaming cache (model/streaming_cache.h), whose size does not grow with the text.
+  std::optional<StreamingCache> streaming;
 };
 
 class Engine final : public GenerationService {

@@ -1,6 +1,6 @@
-// Members of the engine's implementation, which has three source files: engine.cc contains the queue and the main loop,
-// engine_scheduling.cc memory allocation and preemption, engine_passes.cc forward passes and processing of sampled
-// tokens.
+// Implementation class of the engine. Its functions are defined in three files: engine.cc has the queue and the main
+// loop, engine_scheduling.cc has memory allocation and preemption, and engine_passes.cc has the forward passes and the
+// processing of sampled tokens.
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -38,7 +38,7 @@ struct Engine::Impl {
     bool prompt_sent = false;  // whether on_prompt was called
     int overtaken = 0;         // number of later requests that started while this one waited
     // The following two members are used only if tokens are sampled on the device (DecodeRunner).
-    int64_t slot = -1;    // index of the sequence in DecodeRunner
+    int64_t slot = -1;    // index of the sequence in the buffers of DecodeRunner; -1: none
     int64_t sampled = 0;  // number of generated tokens whose sampling was queued
     bool ended = false;
 
@@ -159,14 +159,14 @@ struct Engine::Impl {
   std::deque<std::shared_ptr<Sequence>> waiting;
   std::vector<std::shared_ptr<Sequence>> active;  // sequences that have memory, in the order of arrival
   std::deque<Queued> queued;                      // steps whose tokens have not been read
-  size_t unread = 0;                              // number of steps in `queued` from earlier iterations of run()
+  size_t unread = 0;                              // number of steps in `queued` from before this iteration of run()
   std::vector<int64_t> free_slots;
   EngineMetrics counts;
 
   std::mutex mutex;  // protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Sequence>> arrived;
-  int64_t taken = 0;     // waiting.size(), copied for other threads
+  int64_t taken = 0;     // copy of waiting.size() for other threads, which must not access `waiting`
   std::deque<Job> jobs;  // queued by run_between_steps()
   std::unordered_set<Id> cancelled;
   EngineMetrics shown;

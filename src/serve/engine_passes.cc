@@ -211,7 +211,8 @@ void Engine::Impl::score_prompt(Sequence& s, const at::Tensor& hidden) {
   if (s.computed == 0) {
     s.prompt.push_back({.id = s.ids.front(), .logprob = std::numeric_limits<float>::quiet_NaN(), .likely = {}});
   }
-  // Number of hidden states that are followed by a prompt token, whose log-probability they determine.
+  // Each hidden state predicts the next token. The state of the last prompt token is not scored, because the token that
+  // follows it is generated.
   const int64_t count = std::min(hidden.size(0), s.prompt_size() - 1 - s.computed);
   for (int64_t begin = 0; begin < count; begin += kHeadRows) {
     const at::Tensor logits =

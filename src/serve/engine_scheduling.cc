@@ -7,7 +7,7 @@ namespace lazy {
 
 namespace {
 
-// A request may preempt later requests after this number of later requests have started before it.
+// If this number of later requests have started while a request waited, the request may preempt any later request.
 constexpr int kMaxOvertaken = 64;
 // A request may preempt another request whose remaining tokens exceed this multiple of the first request's total
 // length (existing plus remaining tokens). A preempted request must be recomputed, so requests of similar lengths wait

@@ -16,12 +16,13 @@ namespace lazy {
 // nats and refer to the model's unmodified distribution, before temperature, filters and penalties.
 struct ScoredToken {
   int64_t id = 0;
-  float logprob = 0;                              // NaN if not requested, and for the first prompt token
-  std::vector<std::pair<int64_t, float>> likely;  // the most likely tokens at this position, most likely first
+  float logprob = 0;  // NaN if not requested, and for the first prompt token
+  // Ids and log-probabilities of the most likely tokens at this position, most likely first.
+  std::vector<std::pair<int64_t, float>> likely;
 };
 
 enum class FinishReason {
-  stop,       // a stop token was sampled, or the receiver ended the text
+  stop,       // a stop token was sampled, or Receiver::on_token returned false
   length,     // max_tokens was reached
   cancelled,  // cancel() was called, or the engine was shut down
   failed      // an error occurred; Receiver::on_end receives its message

@@ -231,7 +231,7 @@ class PagedStore : public KvCacheManager {
   std::unique_ptr<PrefillRunner> prefill_runner_;  // set if decode_runner_ is set
 };
 
-// Implementation with one KVCache and one forward pass per sequence.
+// Implementation for models without paged keys: one KVCache and one forward pass per sequence.
 class SeparateStore : public KvCacheManager {
  public:
   SeparateStore(LanguageModel& model, const EngineOptions& options)
@@ -330,7 +330,7 @@ class SeparateStore : public KvCacheManager {
   // A KVCache grows by doubling its capacity. While it copies its content, the old and the new tensors are both in
   // memory; together they have at most 3 times the old size.
   static constexpr int64_t kGrowth = 3;
-  static constexpr int64_t kReservedTokens = 256;  // memory is reserved for multiples of this number
+  static constexpr int64_t kReservedTokens = 256;  // memory is reserved for multiples of this number of tokens
 
   int64_t bytes_of(int64_t tokens) const {
     const int64_t blocks = std::max<int64_t>(1, (tokens + kReservedTokens - 1) / kReservedTokens);

@@ -22,7 +22,7 @@ class PagePool {
     std::vector<int64_t> ids, pages;
     int64_t users = 0;      // number of requests that use the chunk
     int64_t followers = 0;  // number of chunks whose `before` is this chunk
-    uint64_t used = 0;      // logical time when the last user left
+    uint64_t used = 0;      // value of the counter now_ when the last user left; the smallest value is evicted first
   };
 
   // Page 0 is reserved as the write target for padding tokens. `chunk` must be a multiple of page_size.
@@ -50,7 +50,7 @@ class PagePool {
 
  private:
   uint64_t hash(const Chunk* before, std::span<const int64_t> ids) const;
-  void evict();  // evicts the least recently used chunk without users and following chunks
+  void evict();  // evicts the least recently used of the chunks that have neither users nor followers
   int64_t page_size_, chunk_, pages_, unused_ = 0;
   uint64_t now_ = 0;
   std::vector<int64_t> free_;

@@ -28,12 +28,13 @@ struct PrefillRunner::Layout {
   std::vector<int32_t> ends_q{0}, ends_k{0};
   int64_t longest = 1;
 
-  // Marks the end of a sequence that has `keys` keys. Its queries must have been appended before.
+  // Marks the end of a sequence that has `keys` keys. The queries of the sequence must have been appended before.
   void end_sequence(int64_t keys) {
     ends_q.push_back(static_cast<int32_t>(positions.size()));
     ends_k.push_back(static_cast<int32_t>(ends_k.back() + keys));
   }
-  // Marks the end of a sequence whose `keys` keys are all zero. Its queries, if any, must have been appended before.
+  // Appends `keys` zero keys as the keys of one sequence and marks the end of this sequence. The queries of the
+  // sequence, if any, must have been appended before.
   void add_zeros(int64_t keys) {
     sources.resize(sources.size() + static_cast<size_t>(keys), ops::kZeros);
     end_sequence(keys);
@@ -159,7 +160,7 @@ void PrefillRunner::run_recorded(const Layout& layout, const Shape& shape, Recor
   paged.cu_seqlens_q = cu_seqlens[0];
   paged.cu_seqlens_k = cu_seqlens[1];
   const auto work = [this, ids, paged, rows, hidden] { hidden.copy_(forward(ids, paged, rows)); };
-  work();  // runs the pass and checks cu_seqlens, which would be impossible during the capture
+  work();  // runs this pass without capture; the check of cu_seqlens would be impossible during the capture
   recorded.replay = record_or_warn(*recorder_, work, "serve: prefill passes");
   if (!recorded.replay) records_ = false;  // the capture has failed, but work() has already run the pass
 }

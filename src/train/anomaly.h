@@ -1,5 +1,6 @@
 // Detects training steps whose loss or gradient norm spikes or is not finite. The keys on_nan and on_spike of
-// [training] choose the reaction.
+// [training] select the reaction: stop the run, skip the weight update of the step, or roll back to the last
+// checkpoint.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -43,8 +44,8 @@ struct AnomalyDecision {
   std::string limit;
 };
 
-// Decides what to do about a step before its weights are updated, and updates `state`. The values of a normal step are
-// appended to `losses` and `norms`; a skip or roll back increments its counter.
+// Decides whether the weights are updated with the gradients of a step, and updates `state`: the loss and the gradient
+// norm of a normal step are appended to `losses` and `norms`; a skip or roll back increments its counter.
 AnomalyDecision check_anomaly(const AnomalyOptions& options, AnomalyState& state, double loss, double gradient_norm);
 
 }  // namespace lazy::train

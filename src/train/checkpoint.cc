@@ -54,7 +54,7 @@ Json sync_and_checksum_files(const fs::path& folder) {
 
 std::string state_text(const Json& document) { return document.dump(1) + "\n"; }
 
-// Returns the checksum of the document without its "checksum" key.
+// Returns the checksum of the JSON document, which is computed without the key "checksum" that stores it.
 std::string own_checksum(Json document) {
   document.erase("checksum");
   return hex(checksum(document.dump()));

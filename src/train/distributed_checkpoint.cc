@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Runs `part`, then waits for the other ranks. Throws if any rank failed.
+// Runs `part`, then waits for the other ranks. Throws RunError if `part` has failed on any rank. `who` is prepended to
+// the error message that other ranks receive.
 void run_then_sync(const FailureBarrier& barrier, const std::string& who, const std::function<void()>& part) {
   std::string mine;
   try {

@@ -22,7 +22,8 @@ using distributed::Sharding;
 
 namespace {
 
-// Maximum sequence length of the measurement in tokens. It equals the interval at which mixers save their state.
+// Maximum sequence length of measure_mixer_memory() in tokens. It equals the interval, in tokens, at which mixers
+// (layers such as Mamba2 that replace attention) save their state for the backward pass.
 constexpr int64_t kTokens = 256;
 constexpr int64_t kVocabulary = 32;
 
@@ -91,8 +92,9 @@ namespace {
 
 constexpr int64_t kFloat = 4;
 
-// Sizes of the model and of one micro-batch, in elements. `tokens` is the number of tokens in a micro-batch, `queries`
-// and `keys` are the widths of these projections, `inner` is the width of the MLP.
+// Sizes of the model and of one micro-batch, in elements. `tokens` is the number of tokens in a micro-batch,
+// `attending` the number of attention layers, `queries` and `keys` are the widths of the query and key projections, and
+// `inner` is the width of the MLP.
 struct ModelSizes {
   explicit ModelSizes(const MemoryQuery& q)
       : layers(q.model.num_layers),
@@ -140,9 +142,9 @@ int64_t stream_bytes(const ModelSizes& s) { return s.tokens * s.width * s.elemen
 // Bytes that a norm saves for the backward pass: its input, which is the sum of residual and branch. A CPU also saves
 // the normalized result, unless fp8 replaces it.
 int64_t norm_bytes(const ModelSizes& s) { return (s.gpu || s.fp8 ? 1 : 2) * stream_bytes(s); }
-// Number of saved layer inputs. Each layer has two inputs, the branch and the residual, except that the first layer has
-// no residual. Without an MLP, the residual of the second layer is the input of the first layer and is not counted
-// again.
+// Number of tensors that are saved as inputs of layers. A layer has two input tensors, which its first norm adds: the
+// residual and the output of the preceding branch. The first layer has only one. Without an MLP, the residual of the
+// second layer is the input of the first layer and is not counted again.
 int64_t streams(const ModelSizes& s) { return s.norms > 1 ? 2 * s.layers - 1 : std::max<int64_t>(1, 2 * s.layers - 2); }
 // Bytes that the final norm and the loss save: the input of the norm and the normalized hidden states.
 int64_t final_norm_bytes(const ModelSizes& s) { return 2 * stream_bytes(s); }
@@ -205,9 +207,9 @@ std::vector<MemoryPart> state_parts(const MemoryQuery& q) {
 int64_t product_weights(const ModelConfig& model) {
   int64_t sum = 0;
   for (const ParameterShape& p : parameter_shapes(model)) {
-    // Two kinds of weights are used in fp32 and therefore need no copy in the compute dtype: the projections of MAC
-    // layers (all segments except the last one read the fp32 weights) and the projections of relative position
-    // encodings.
+    // Two kinds of weights are used in fp32 and therefore need no copy in the compute dtype: the projections of
+    // relative position encodings and the projections of MAC layers (Titans, memory as context), whose segments all
+    // read the fp32 weights except for the last segment.
     const bool apart = p.name.ends_with(".r_proj.weight") ||
                        (model.mixer.type == MixerType::titans_mac && p.name.find(".memory.") != std::string::npos) ||
                        (model.mixer.type == MixerType::titans_mac && is_own_attention(model, p.name));
@@ -246,7 +248,8 @@ std::vector<MemoryPart> transient_parts(const MemoryQuery& q) {
   const int64_t chunk = std::min(s.tokens * s.vocabulary * kFloat, ops::kLogitsBytesCuda);
   // The gradient of the output head accumulates in fp32.
   const int64_t logits =
-      // The last term is an fp32 log-probability per token and one byte for "the label is the most likely token".
+      // The last term is one fp32 log-probability and one byte per token. The byte says whether the label is the most
+      // likely token.
       chunk + s.vocabulary * s.width * (q.bf16 ? kFloat : 0) + s.tokens * (kFloat + 1);
   // `attention` counts the gradients of q, k, v and the output, where the gradient of q is accumulated in fp32. `mlp`
   // counts the gradients of gate, of up and of their product, which a GPU recomputes. With fp8, each gradient of a

@@ -12,7 +12,8 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// More epochs than this over a corpus cause a warning: a model gains little from them (arXiv:2305.16264).
+// A warning is printed for a corpus that is read more than this number of times, because further epochs improve a model
+// little (arXiv:2305.16264).
 constexpr double kMaxUsefulEpochs = 4;
 
 std::string bytes(const Json& value) { return human_bytes(value.get<double>()); }

@@ -34,7 +34,7 @@ int lock_folder(const fs::path& run) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) fail_run("train", "{}: {}", path.string(), std::strerror(errno));
   int error = 0;
-  // Several attempts, because `lazy report` briefly takes the lock to test it.
+  // The lock is tried several times, because `lazy report` takes it briefly to find out whether a run is active.
   for (int attempt = 0; attempt < 10; ++attempt) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
     error = errno;

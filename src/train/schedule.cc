@@ -98,7 +98,7 @@ double OffsetSchedule::shift(double before, int64_t steps_taken, int64_t run_ste
   if (!used) return before;
   if (steps_taken == 0 && steps > 0) return from;
   const double length = steps > 1 ? steps : std::round(steps * static_cast<double>(run_steps));
-  // steps of the schedule that remain, including this one
+  // number of remaining steps of the schedule, including the step that has just been taken
   const double left = length - static_cast<double>(steps_taken - 1);
   return left > 1 ? before + (to - before) / left : to;
 }

@@ -18,13 +18,13 @@ namespace lazy::train {
 
 namespace {
 
-constexpr int64_t kShortest = 32, kLongest = 4096;  // limits of the sequence length in tokens
+constexpr int64_t kShortest = 32, kLongest = 4096;  // minimum and maximum sequence length in tokens
 constexpr double kRateFromPretrained = 3e-4;
 // Desired number of steps per run. With fewer and larger steps, a model learns less from the same number of tokens.
 constexpr int64_t kStepsWanted = 2000;
 constexpr int64_t kMaxStepTokens = 1 << 19;
 constexpr int64_t kMinStepTokens = 1 << 10,
-                  kMinGpuStepTokens = 1 << 14;  // in smaller steps, fixed costs dominate the duration
+                  kMinGpuStepTokens = 1 << 14;  // the duration of smaller steps consists mostly of fixed costs
 constexpr int64_t kMinSteps = 200;
 constexpr int64_t kValidations = 10;
 constexpr double kValidationShare = 0.05;  // time of validation relative to the time of the training steps

@@ -106,8 +106,8 @@ std::optional<Speed> expected_speed(const TrainConfig& config, const SpeedSource
                    "measured in " + where, best.peak_memory};
     }
     if (!best.mfu) {
-      fail("plan", "{}: the measurement has no mfu and does not match {} at {} x {}", where, config.name,
-           config.batch_size, config.seq_len);
+      fail("plan", "{}: expected a measurement with mfu or one of {} with batch size {} and sequence length {}", where,
+           config.name, config.batch_size, config.seq_len);
     }
     return Speed{*best.mfu * peak / flops,
                  *best.mfu,

@@ -48,7 +48,7 @@ CheckpointStore::Checkpoint Trainer::load_weights(CheckpointStore::Checkpoint fo
   }
 }
 
-// Returns the checkpoint of rank 0 to resume from. Rank 0 has already loaded its weights.
+// Returns the checkpoint to resume from, on every rank. Rank 0 finds the checkpoint and loads its weights.
 std::optional<CheckpointStore::Checkpoint> Trainer::find_resume_checkpoint() {
   const Communicator::WaitScope wait_scope(communicator_, "the checkpoint search");
   std::optional<CheckpointStore::Checkpoint> found;
@@ -56,7 +56,7 @@ std::optional<CheckpointStore::Checkpoint> Trainer::find_resume_checkpoint() {
   return broadcast_checkpoint(std::move(found));
 }
 
-// Sends the checkpoint that rank 0 found to all ranks, because other ranks may not be able to read its folder.
+// Sends the state of the checkpoint that rank 0 has found to the other ranks, which may not be able to read its folder.
 std::optional<CheckpointStore::Checkpoint> Trainer::broadcast_checkpoint(
     std::optional<CheckpointStore::Checkpoint> found) {
   if (communicator_.size() == 1) return found;
@@ -71,7 +71,7 @@ void Trainer::resume_from(const CheckpointStore::Checkpoint& found) {
   writer_.resumed_at(state_.step);
   const fs::path folder = checkpoint_folder(state_.step);
   std::map<std::string, at::Tensor> tensors;
-  // Either each rank reads its own shards, or rank 0 reads everything and scatters the shards.
+  // If all ranks see the folder, each rank reads its own shards. Otherwise rank 0 reads all tensors and scatters them.
   if (folder_shared_) {
     tensors = data_parallel_->read_state(ShardReader(folder), folder.string());
   } else if (communicator_.is_rank0()) {

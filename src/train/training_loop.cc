@@ -87,7 +87,7 @@ Trainer::~Trainer() {
   try {
     wait_for_writer();
   } catch (const std::exception&) {
-    // The exception is ignored, because the run has already ended with an earlier exception.
+    // Ignored: wait_for_writer() can only throw here if the run has already ended with an earlier exception.
   }
 }
 
@@ -133,7 +133,7 @@ TrainResult Trainer::run() {
   if (state_.step >= config_.steps) {
     log::info("{}: step {} of {} is already reached, nothing to train", config_.output.string(), state_.step,
               config_.steps);
-    // All ranks must take the same branch.
+    // All ranks must take the same branch, so rank 0 tells the other ranks whether the model folder is complete.
     const bool complete = !communicator_.broadcast(folder_ && folder_->has_model() ? "complete" : "").empty();
     if (complete) return {state_.step, folder_ ? folder_->path() / "model" : fs::path()};
     return finish();
@@ -203,7 +203,8 @@ TrainResult Trainer::run() {
   return finish();
 }
 
-// With --resume, the message does not say how to continue: the user, or `lazy uptrain`, has already resumed the run.
+// If the run was started with --resume, the message does not recommend --resume, because the user or `lazy uptrain`
+// already knows this option.
 std::string Trainer::stopped_message(int signal) const {
   const std::string what =
       fmt::format("train: stopped by {} after step {} of {}", stop_signal_name(signal), state_.step, config_.steps);
@@ -295,10 +296,11 @@ void Trainer::write_log(const StepResult& result, LogInterval& interval, const S
 }
 
 TrainResult train(const TrainConfig& config, bool resume) {
-  // Kineto logs an error for every GPU that it does not find. It reads this variable only once.
+  // Kineto, the library of PyTorch's profiler, logs errors on machines without a GPU unless this variable is set. It
+  // reads the variable only once, at its first use.
   if (!config.trace_steps.empty() && config.device == "cpu") ::setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);
-  // The moments of rare tokens decay to denormal numbers, which are slow. Threads inherit the flag, so it must be set
-  // before the first thread starts.
+  // The optimizer's moments for the embeddings of rare tokens decay to denormal numbers, which slow down a CPU. They
+  // are flushed to zero. Threads inherit this setting, so it must be made before the first thread starts.
   at::globalContext().setFlushDenormal(true);
   const distributed::RankInfo info = distributed::rank_info_from_environment();
   TrainConfig shared = config;

@@ -37,7 +37,7 @@ class Trainer {
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
     bool skipped = false;  // the step made no weight update (training.on_nan, training.on_spike)
   };
-  // Sums over the steps after the last logged step.
+  // Sums over the steps since the last line of the log.
   struct LogInterval {
     double seconds = 0, data_seconds = 0, communication_seconds = 0;
     int64_t steps = 0;

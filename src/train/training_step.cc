@@ -84,7 +84,9 @@ void Trainer::reduce(StepResult& result) {
                            signal == SIGTERM ? 1.0 : 0.0,
                            signal == SIGUSR1 ? 1.0 : 0.0,
                            agreed_seconds_};
-  const size_t losses = mine.size();  // index of the first of size() entries: the mean loss of each rank
+  // From index `losses` on there is one entry for the mean loss of each rank. Each rank sets only its own entry, so the
+  // sums over the ranks are the losses.
+  const size_t losses = mine.size();
   mine.resize(losses + static_cast<size_t>(communicator_.size()), 0.0);
   mine[losses + static_cast<size_t>(communicator_.rank())] = result.loss * static_cast<double>(config_.ranks);
   const std::vector<double> sums = communicator_.sum(mine);
@@ -144,7 +146,8 @@ AnomalyAction Trainer::handle_anomaly(const StepResult& result) {
 CheckpointStore::Checkpoint Trainer::find_roll_back_checkpoint() {
   CheckpointStore& store = folder_->checkpoints();
   const int64_t newest = writer_.saved();
-  if (verified_step_ < newest && store.steps().size() > 1) store.mark_damaged(newest, "no step after it succeeded");
+  if (verified_step_ < newest && store.steps().size() > 1)
+    store.mark_damaged(newest, "no training step after this checkpoint succeeded");
   auto found = store.newest_valid();
   if (!found) fail_run("train", "step {}: no checkpoint is left to roll back to", state_.step + 1);
   return load_weights(std::move(*found));
@@ -164,7 +167,8 @@ void Trainer::roll_back(int64_t sequences) {
   begin_ = Clock::now();
   validation_step_ = -1;
   if (folder_) {
-    // If the run is killed now, it resumes after the skipped data and keeps the counter of roll backs.
+    // Stored at once, so that a run that is killed now resumes after the skipped data and with the correct number of
+    // roll backs.
     folder_->checkpoints().rewrite_state(state_);
     log_.emplace(folder_->path(), state_.step, config_.tensorboard);
   }

@@ -9,9 +9,9 @@
 
 namespace lazy::train {
 
-// Mean cross-entropy in nats per token over `batches` batches, or fewer if the split is smaller. The same sequences are
-// always used. They are spread evenly over the split, because the beginning of a text is not representative. Returns
-// nullopt if `stops` is set and a stop signal has arrived.
+// Returns the mean cross-entropy in nats per token over `batches` batches, or fewer if the split is smaller. Every call
+// uses the same sequences. They are spread evenly over the split, because the beginning of a text is not
+// representative. Returns nullopt if `stops` is set and a stop signal has arrived.
 std::optional<double> validation_loss(LanguageModel& model, const Sequences& sequences, int64_t length,
                                       int64_t batch_size, int64_t batches, bool stops = true);
 

@@ -87,7 +87,7 @@ class FieldReader final : public nlohmann::json_sax<Json> {
     }
   }
 
-  // Returns whether the line is an object and its field is a string.
+  // Returns whether the line is an object in which the requested field is a string.
   bool is_text() const {
     return std::string_view(line_type_) == "object" && field_type_ && std::string_view(field_type_) == "string";
   }
@@ -185,7 +185,7 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   if (std::optional<std::string> text = long_text_of(line, field)) return std::move(*text);
   std::optional<FieldReader> parsed(field);
   bool valid = Json::sax_parse(line, &*parsed);
-  if (!valid) {  // try the extensions of JSON that Python's json module writes (NaN)
+  if (!valid) {  // accept also what Python's json module writes although it is not valid JSON, such as NaN
     Json json = parse_python_json(line);
     valid = !json.is_discarded();
     parsed.emplace(field).take(json);
@@ -256,7 +256,7 @@ size_t cut_before(std::string_view text, size_t limit) {
   const auto inside = [&](size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   size_t at = limit;
   while (at > 0 && inside(at)) --at;
-  if (at == 0) {  // not even one character fits
+  if (at == 0) {  // the first character is longer than `limit`; cut after it
     do ++at;
     while (at < text.size() && inside(at));
   }

@@ -16,7 +16,9 @@ struct DocumentOptions {
   int64_t split_blank = 0;  // Plain text: number of blank lines that separate documents. 0: each file is one document.
   int64_t max_bytes = 0;    // longer documents are cut, at a blank line if possible; 0: never
   bool pod_code = false;    // keep the indented (code) paragraphs of POD, Perl's documentation format
-  bool strict = false;      // true: a line without a text is an error; false: such lines are skipped and counted
+  // Reaction to JSON lines in which text_field is missing or not a string. true: error; false: they are skipped and
+  // counted.
+  bool strict = false;
 };
 
 // Consecutive complete documents of one source, not yet parsed.
@@ -25,13 +27,13 @@ struct RawBatch {
   std::string text;
   int64_t line = 1;       // line number, in the source, of the first line of `text`
   uint64_t consumed = 0;  // total number of bytes read from all sources so far, for the progress bar
-  uint64_t skipped = 0;   // total number of records without a text in all sources so far
+  uint64_t skipped = 0;   // total number of Parquet rows without a value in all sources so far
 };
 
 struct DocumentBatch {
   std::vector<std::string> documents;  // valid UTF-8; no document is empty
   int64_t replaced = 0;                // number of U+FFFD characters written for invalid bytes
-  int64_t left_out = 0;                // number of lines without a text
+  int64_t left_out = 0;                // number of skipped lines (DocumentOptions::strict)
   std::string first_left_out;          // reason for the first skipped line, with file, line and field
   uint64_t consumed = 0, skipped = 0;  // see RawBatch
 };

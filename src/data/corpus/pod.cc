@@ -1,5 +1,5 @@
-// Converts Perl's POD to prose. pod2text cannot be used because it keeps verbatim code, quotes C<> and marks I<> with
-// asterisks.
+// Converts POD, Perl's documentation format, to prose. The program pod2text is not suitable, because it keeps verbatim
+// code, puts quotes around C<> and marks I<> with asterisks.
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
@@ -94,7 +94,7 @@ class Codes {
     while (at_ < text_.size() && text_[at_] == '<') ++at_;
     size_t brackets = at_ - begin;
     if (brackets > 1 && (at_ == text_.size() || !std::isspace(static_cast<unsigned char>(text_[at_])))) {
-      brackets = 1;  // in C<<STDIN>> only the first bracket belongs to the code
+      brackets = 1;  // C<<STDIN>> is a code with one bracket, because no white space follows the second one
       at_ = begin + 1;
     }
     if (brackets > 1) {
@@ -204,7 +204,7 @@ class PodFilter {
 
 std::string pod_to_text(std::string_view pod, bool keep_code) {
   PodFilter filter(keep_code);
-  size_t begin = 0, end = 0;  // bounds of the paragraph
+  size_t begin = 0, end = 0;  // begin and end of the current paragraph in `pod`
   const auto flush = [&] {
     if (end > begin) filter.paragraph(pod.substr(begin, end - begin));
   };

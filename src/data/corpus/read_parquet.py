@@ -52,7 +52,7 @@ def texts(batch, column, nested):
             array = pc.struct_field(array, part)  # the member is null if the struct is null
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
-    return array.cast(pa.large_binary()).to_pylist()  # returns bytes; the reader replaces and counts invalid characters
+    return array.cast(pa.large_binary()).to_pylist()  # bytes, because the text may be invalid UTF-8
 
 
 def write_rows(file, out):

@@ -149,7 +149,7 @@ class ZstdStream final : public CompressedStream {
   ZstdStream(std::unique_ptr<PlainStream> file, std::string begin)
       : CompressedStream(std::move(file), std::move(begin)), z_(ZSTD_createDCtx()) {
     if (!z_) fail_run("data", "zstd could not be initialized");
-    ZSTD_DCtx_setParameter(z_, ZSTD_d_windowLogMax, 31);  // supports archives that were created with --long
+    ZSTD_DCtx_setParameter(z_, ZSTD_d_windowLogMax, 31);  // for archives of `zstd --long`
   }
   ~ZstdStream() override { ZSTD_freeDCtx(z_); }
   ZstdStream(const ZstdStream&) = delete;
@@ -391,7 +391,7 @@ TextFormat format_of_named(const fs::path& path, std::optional<TextFormat> other
   if (const auto format = format_of(path)) return *format;
   if (other) return *other;
   if (code && is_code(path)) return TextFormat::plain;
-  if (!fs::is_regular_file(path)) return TextFormat::plain;  // not a regular file, so it is a pipe
+  if (!fs::is_regular_file(path)) return TextFormat::plain;  // a pipe, whose content cannot be inspected in advance
   if (ending_of(path) == ".json") {
     std::string begin;
     open_stream(path)->read(begin);
@@ -501,7 +501,7 @@ std::vector<Source> find_sources(const std::vector<std::string>& inputs, std::op
     }
     if (search.found.empty()) {
       fail("data", "{}: expected .txt, .md, .rst, .jsonl, .pod (also .gz, .zst) or .parquet files{}, found none", input,
-           code ? ", or source code" : "; --code adds source code");
+           code ? " or source code" : " (with --code also source code)");
     }
     std::vector<std::string> left_out;
     for (const auto& [ending, count] : search.left_out) left_out.push_back(fmt::format("{} {}", count, ending));

@@ -50,7 +50,7 @@ class ByteStream {
   // damaged archive.
   virtual bool read(std::string& out) = 0;
   virtual uint64_t consumed() const = 0;          // number of bytes of the file read so far
-  virtual uint64_t skipped() const { return 0; }  // number of records without a text so far
+  virtual uint64_t skipped() const { return 0; }  // number of Parquet rows without a value so far
 };
 std::unique_ptr<ByteStream> open_stream(const std::filesystem::path& path);
 

@@ -14,7 +14,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kVerifyAlways = 2ull << 30;  // larger splits are verified only by `lazy data inspect --verify`
+// Splits with at most this number of bytes are verified when they are opened. Larger splits are verified only by `lazy
+// data inspect --verify`.
+constexpr uint64_t kVerifyAlways = 2ull << 30;
 constexpr uint64_t kDocumentStream = 0xD0C5;
 
 class GroupPacking final : public PackedCorpus {

@@ -33,7 +33,7 @@ class PackedCorpus {
   // Returns the number of tokens of a sequence, without the BOS at its start.
   int64_t payload() const { return options_.length - (options_.bos_per_sequence ? 1 : 0); }
   int64_t bos() const { return header_.bos_id; }
-  // Whether a separator (BOS or EOS) precedes each document. The next function returns the id of the separator.
+  // Whether a separator (BOS or EOS) precedes each document. separator() returns its id.
   bool separates() const { return options_.bos_per_document || options_.eos_per_document; }
   int64_t separator() const { return options_.eos_per_document ? header_.eos_id : header_.bos_id; }
   std::filesystem::path path_;

@@ -35,7 +35,7 @@ ShardWriter::ShardWriter(const std::filesystem::path& path, const ShardTokenizer
 }
 
 void ShardWriter::append(std::span<const int32_t> ids) {
-  constexpr size_t kBlock = 1 << 18;  // in tokens; the copy with narrower integers stays in the CPU cache
+  constexpr size_t kBlock = 1 << 18;  // tokens per block; the uint16 copy of a block stays in the CPU cache
   while (!ids.empty()) {
     const auto block = ids.first(std::min(ids.size(), kBlock));
     ids = ids.subspan(block.size());

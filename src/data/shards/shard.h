@@ -134,8 +134,8 @@ class Shard {
   // Writes the ids of the tokens [begin, begin + count) to `out`.
   void read(int64_t begin, int64_t count, int64_t* out) const;
 
-  // For shards opened with ShardCheck::header. The functions check the entries that they use, and read only these parts
-  // of the file.
+  // range() and read_checked() are for shards that were opened with ShardCheck::header. They read and check only the
+  // index entries and the ids that the caller requests.
   struct Range {
     int64_t begin, end;
   };

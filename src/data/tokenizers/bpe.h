@@ -19,8 +19,8 @@ struct BpeDefinition {
     int32_t left, right, merged;
   };
   std::vector<std::string> tokens;  // the bytes that each id represents; empty for an unused id
-  // reachable[id] is true if the token is spelled with characters that represent bytes. encode() never produces other
-  // tokens, such as raw text in the vocabulary.
+  // reachable[id] is true if the vocabulary spells the token in the alphabet of byte-level BPE, which has one printable
+  // character per byte. encode() never produces other tokens.
   std::vector<bool> reachable;
   std::vector<Merge> merges;  // in order of rank, without duplicate pairs
   TokenTable table;

@@ -204,8 +204,8 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
     warn_once(folder, fmt::format("{} is used because {} in the same folder cannot be read", json_name, model_name));
     return json;
   }
-  // save() has written both files for the same tokenizer. tokenizer.model is used, because only tokenizer.model
-  // preserves the character U+2581 in a text.
+  // If tokenizer.json is the file that save() writes next to tokenizer.model, tokenizer.model is used, because only
+  // tokenizer.model preserves the character U+2581 in a text.
   if (const std::string own = model->tokenizer_json(); !own.empty() && own == read_file(json_name)) return model;
   std::unique_ptr<Tokenizer> json;
   std::vector<std::string> texts;

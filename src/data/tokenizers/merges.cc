@@ -9,7 +9,7 @@ namespace {
 
 // Length in symbols up to which a linear search for the lowest rank is faster than a priority queue.
 constexpr size_t kShort = 48;
-constexpr int32_t kGone = -1;  // the symbol has been merged into its left neighbor
+constexpr int32_t kGone = -1;  // marks a symbol that has been merged into its left neighbor
 
 }  // namespace
 

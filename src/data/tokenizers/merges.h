@@ -11,9 +11,9 @@
 
 namespace lazy {
 
-// Merge rules for pairs of symbols. Of all adjacent pairs with a rule, the pair with the lowest rank (if several have
-// it, the leftmost of them) is replaced by its merged symbol, until no rule applies. The time is nearly linear in the
-// word length.
+// Merge rules for pairs of symbols. merge() repeatedly replaces the adjacent pair whose rule has the lowest rank by the
+// merged symbol, until no rule applies. If several pairs have the lowest rank, the leftmost one is replaced first. The
+// time is nearly linear in the word length.
 class MergeTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;

@@ -36,7 +36,8 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   PCRE2_SIZE offset = 0;
   const std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> compile(
       pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
-  // Only \n counts as a line end, which "." does not match. The default depends on how PCRE2 was built.
+  // Only \n counts as a line end, so "." matches every character except \n. Without this call, the line end would
+  // depend on how PCRE2 was built.
   pcre2_set_newline(compile.get(), PCRE2_NEWLINE_LF);
   impl_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(impl_->pattern.data()), impl_->pattern.size(),
                               // \C is forbidden, because it could match a part of a UTF-8 character.
@@ -52,7 +53,7 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   impl_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(impl_->context, UINT32_MAX);  // no limit: a long run of spaces is valid and needs many steps
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
-  // For a short text only patterns with exponential backtracking, such as (a+)+$, reach this limit.
+  // Short texts have a limit that only patterns with exponential backtracking, such as (a+)+$, reach.
   impl_->short_context = pcre2_match_context_copy(impl_->context);
   pcre2_set_match_limit(impl_->short_context, kShortLimit);
 }

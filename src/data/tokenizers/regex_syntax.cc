@@ -25,8 +25,8 @@ constexpr int kMaxRepeat = 1000;  // maximum n in {n}; PCRE2 allows 65,535 but c
 
 struct Unsupported {};
 
-// Recursive descent parser. Each function appends the translation of what it has parsed to out_ and returns whether the
-// expression can match the empty text.
+// Recursive descent parser. Each function parses an expression, appends its translation to out_, and returns whether
+// the expression can match the empty text (unless its comment says otherwise).
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : rest_(pattern) {}
@@ -83,7 +83,7 @@ class Translator {
     if (interval) {
       int least = 0;
       take();
-      if (!number(least)) throw Unsupported();  // {,n} is a quantifier in one syntax and a literal in the other
+      if (!number(least)) throw Unsupported();  // {,n} is a quantifier in Oniguruma, but literal text in older PCRE2
       bool range = false, unbounded = false;
       int most = least;
       if (take(",")) {
@@ -94,7 +94,7 @@ class Translator {
       out_ += !range      ? fmt::format("{{{}}}", least)
               : unbounded ? fmt::format("{{{},}}", least)
                           : fmt::format("{{{},{}}}", least, most);
-      if (!range && peek() == '?') throw Unsupported();  // x{n}? is a lazy x{n} in PCRE2, but an optional one in Ruby
+      if (!range && peek() == '?') throw Unsupported();  // x{n}? is a lazy x{n} in PCRE2, but (x{n})? in Ruby
       suffix(interval);
       return least == 0;
     }
@@ -108,7 +108,7 @@ class Translator {
     if (take("?")) {
       out_ += '?';
     } else if (peek() == '+') {
-      if (interval) throw Unsupported();  // possessive in PCRE2, but a second quantifier in Ruby's syntax
+      if (interval) throw Unsupported();  // x{n,m}+ is possessive in PCRE2, but (x{n,m})+ in Ruby
       out_ += take();
     }
     const char c = peek();
@@ -321,7 +321,7 @@ class Translator {
   std::string_view rest_;
   std::string out_;
   bool ignore_case_ = false;
-  char last_letter_ = '\0';  // the preceding lower-case literal within (?i:...)
+  char last_letter_ = '\0';  // within (?i:...): the preceding character, in lower case, if it is a literal; else NUL
   int depth_ = 0;
 };
 

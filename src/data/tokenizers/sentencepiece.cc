@@ -244,9 +244,9 @@ class SentencePieceTokenizer final : public SentencePieceModel {
     return text.size();
   }
 
-  // If a text contains U+2581, encoding it with the SentencePiece library and decoding it returns a space. For models
-  // with identity normalization, without dummy prefix and with byte fallback, this function encodes U+2581 as bytes
-  // instead, so that decoding restores the text.
+  // Appends the ids of a text such that decoding restores the character U+2581. The SentencePiece library would decode
+  // it as a space. For models with identity normalization, without dummy prefix and with byte fallback, U+2581 is
+  // therefore encoded as bytes. All other models use the encoding of the library.
   void encode_lossless(std::string_view text, bool first, std::vector<int32_t>& ids) const {
     if (!identity_ || dummy_prefix_ || byte_ids_.empty()) return encode_part(text, first, ids);
     size_t mark;
@@ -273,7 +273,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   }
 
   std::string serialized_;
-  // first_ adds the dummy prefix at the start of a text; rest_ does not and is used for later parts of the text.
+  // first_ encodes the start of a text and adds the dummy prefix (a space). rest_ encodes later parts without a prefix.
   spm::SentencePieceProcessor first_, rest_;
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;

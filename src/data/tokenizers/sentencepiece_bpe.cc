@@ -92,7 +92,7 @@ void SentencePieceBpe::encode(std::string_view text, bool prefix, std::vector<in
   static thread_local WordCache cache;
   const auto word = [&](std::string_view part) { cache.encode(owner_, part, ids, [&] { encode_word(part, ids); }); };
   std::string prefixed;
-  if (prefix) {  // prepends the space to a copy of the first word only
+  if (prefix) {  // encode a copy of the first word with the space, so that only this word must be copied
     size_t end = std::min(text.find_first_not_of(' '), text.size());
     if (cut_at_space_) {
       end = std::min(text.find(' ', end), text.size());

@@ -169,7 +169,8 @@ class SentencePieceJson final : public Tokenizer {
       if (static_cast<size_t>(token.id) < d_.pieces.pieces.size()) d_.pieces.pieces[token.id].normal = false;
     }
     bpe_ = SentencePieceBpe::make(d_.pieces.pieces, d_.pieces.merges, d_.pieces.byte_ids);
-    if (!bpe_) throw NotNative(fmt::format("{}: model.vocab: a piece contains a character that is not a piece", name));
+    if (!bpe_)
+      throw NotNative(fmt::format("{}: model.vocab: a piece with a character that is not itself a piece", name));
     table_ = std::move(d_.table);
   }
 

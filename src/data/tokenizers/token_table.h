@@ -75,8 +75,8 @@ class SpecialTokens {
   std::string class_, folder_;
   std::vector<std::pair<std::string, AddedToken>> named_;  // for example "bos_token" -> token
   std::vector<AddedToken> extra_;                          // additional_special_tokens and similar lists
-  std::vector<AddedToken> added_;                          // tokens whose ids are given
-  bool added_counts_ = false;                              // whether flags in added_ override those in tokenizer.json
+  std::vector<AddedToken> added_;                          // tokens of added_tokens_decoder or added_tokens.json
+  bool added_counts_ = false;                              // whether flags in added_ override flags in tokenizer.json
   std::map<std::string, bool> flags_;
   std::vector<std::string> unset_;  // keys whose value is null
   std::optional<int32_t> config_bos_, config_eos_;

@@ -85,7 +85,8 @@ std::pair<std::string, std::string> read_merge(const JsonField& entry) {
 
 namespace {
 
-// Reads the ids of a template that are added before (prefix) and after (suffix) the text.
+// Adds the ids that a template inserts before and after a text to table.prefix and table.suffix. Returns false if the
+// template is not supported.
 bool read_template(const JsonField& node, TokenTable& table) {
   const JsonField single = node.find("single");
   bool before = true;
@@ -336,8 +337,8 @@ BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const st
   const TokenizerClass* known = find_tokenizer_class(name);
   if (!known || !known->pattern) {
     fail("tokenizer",
-         "{}: expected tokenizer.json, because tokenizer_class {} is unknown and so is its use of vocab.json and "
-         "merges.txt; save_pretrained() of transformers writes tokenizer.json",
+         "{}: expected tokenizer.json, because it is unknown how tokenizer_class {} uses vocab.json and merges.txt; "
+         "save_pretrained() of transformers writes tokenizer.json",
          vocab.parent_path().string(), name);
   }
   const std::string pattern = known->pattern;

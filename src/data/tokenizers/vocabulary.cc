@@ -32,7 +32,7 @@ BpeVocabulary::BpeVocabulary(const nlohmann::json& vocab, std::string field, Bpe
     const auto id = value.get<int32_t>();
     if (static_cast<size_t>(id) >= definition.tokens.size()) definition.tokens.resize(id + 1);
     if (!spellings_.emplace(id, token).second) {
-      throw NotNative(fmt::format("{}: \"{}\": id {} is also assigned to another token", field_, token, id));
+      throw NotNative(fmt::format("{}: \"{}\": the id {}, which another token also has,", field_, token, id));
     }
     const std::optional<std::string> bytes = printable_to_bytes(token);
     definition.reachable.resize(definition.tokens.size());
@@ -69,7 +69,7 @@ void BpeVocabulary::add_merge(std::string_view left, std::string_view right, con
   const std::string first(left), second(right);
   const int32_t a = id_of(first, where), b = id_of(second, where);
   if (!pairs_.insert(static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b)).second) {
-    throw NotNative(fmt::format("{}: the pair \"{}\" \"{}\" is merged twice", where, first, second));
+    throw NotNative(fmt::format("{}: a second merge of the pair \"{}\" \"{}\"", where, first, second));
   }
   definition_.merges.push_back({a, b, id_of(first + second, where)});
 }

@@ -279,7 +279,7 @@ void Connection::hand_over() {
 }
 
 void Connection::refuse_request(const HttpProblem& problem) {
-  if (!busy_) begin_record();  // the connection is refused before it has read a request
+  if (!busy_) begin_record();  // not yet done if the connection is refused before it has read a request
   parser_.reset();
   keep_alive_ = chunked_ = head_ = false;
   state_ = State::answering;
@@ -332,7 +332,7 @@ void Connection::expired() {
       ++pool_->timeouts;
       const uint64_t request = request_;
       if (const auto callback = std::exchange(gone_, nullptr)) callback(Gone::timeout);
-      if (state_ != State::answering || request != request_) break;  // leave if the callback has sent a response
+      if (state_ != State::answering || request != request_) break;  // the callback has sent a response
       if (streaming_) {
         log_request(504);
         close();

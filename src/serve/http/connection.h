@@ -84,7 +84,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_stream(const std::string& content_type);
   void write_chunk(std::string_view data);
   void end_stream(int status);
-  void finish();  // called when the whole response is queued; parts may not be written yet
+  void finish();  // called when the whole response is queued; some of it may not be written yet
   void flush();
   void on_written(boost::system::error_code error, size_t bytes);
   void after_answer();
@@ -92,7 +92,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void client_gone(Gone why);
   void close();
 
-  // Functions for deadlines. The timer runs while at least one deadline is set.
+  // Functions for deadlines. `phase` limits the time in the current state (idle, reading or answering), and `writing`
+  // the time of one write. The timer runs while at least one deadline is set.
   enum Deadline { phase, writing, deadlines };
   void set_deadline(Deadline which, double seconds);
   void clear_deadline(Deadline which) { deadline_[which] = Clock::time_point::max(); }

@@ -4,8 +4,9 @@
 
 namespace lazy::serve {
 
-// Whether a browser may send this value: "null", or a serialized origin (RFC 6454): scheme://host or
-// scheme://host:port in lower case, the host in ASCII, without the scheme's default port and without a path.
+// Whether `text` is a valid value of the header Origin. Valid are "null" and serialized origins (RFC 6454):
+// scheme://host or scheme://host:port in lower case, with an ASCII host, without the scheme's default port and without
+// a path.
 bool is_origin(std::string_view text);
 
 }  // namespace lazy::serve

@@ -8,7 +8,7 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr HttpProblem kBadFraming{400, "Transfer-Encoding and Content-Length: expected chunked or one length",
+constexpr HttpProblem kBadFraming{400, "expected either Transfer-Encoding: chunked or one Content-Length",
                                   "bad_framing"};
 
 // Compares two strings without regard to the case of ASCII letters.
@@ -89,10 +89,11 @@ std::optional<HttpProblem> check_head(const HttpHead& head, bool chunked) {
   if (const auto problem = check_framing(head, chunked)) return problem;
   const size_t hosts = head.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && head.version() >= 11)) {
-    return HttpProblem{400, "Host: expected exactly one", "bad_host"};
+    return HttpProblem{400, "Host: expected exactly one Host header", "bad_host"};
   }
   const auto host = head[http::field::host];
-  if (!is_authority({host.data(), host.size()})) return HttpProblem{400, "Host: expected host and port", "bad_host"};
+  if (!is_authority({host.data(), host.size()}))
+    return HttpProblem{400, "Host: expected a host with an optional port", "bad_host"};
   if (head.version() >= 11) {
     for (const std::string_view member : members(head, http::field::expect)) {
       if (!iequals(member, "100-continue")) {

@@ -82,7 +82,7 @@ struct HttpServer::Impl {
   void on_accept(error_code error, Connection::Socket socket) {
     if (error == net::error::operation_aborted || !acceptor.is_open()) return;
     if (error) {
-      // One possible cause is a lack of file descriptors; wait until existing connections have ended.
+      // One possible cause is a lack of file descriptors. Try again after 100 ms; other connections may end meanwhile.
       log::warn("serve: a connection could not be accepted: {}", error.message());
       pause.expires_after(std::chrono::milliseconds(100));
       pause.async_wait([this](error_code stopped) {

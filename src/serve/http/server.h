@@ -12,18 +12,20 @@
 namespace lazy::serve {
 
 struct HttpLimits {
-  int64_t max_header_bytes = 16 << 10;           // maximum size of the request line and headers; larger: HTTP 431
-  int64_t max_body_bytes = int64_t{16} << 20;    // maximum size of a request body; larger: HTTP 413
-  int64_t max_connections = 4096;                // maximum number of open connections; further ones: HTTP 503
-  int64_t max_backlog_bytes = int64_t{4} << 20;  // maximum unsent data of a stream; more: the connection is closed
+  int64_t max_header_bytes = 16 << 10;  // maximum size of the request line and headers; larger requests get HTTP 431
+  int64_t max_body_bytes = int64_t{16} << 20;    // maximum size of a request body; larger requests get HTTP 413
+  int64_t max_connections = 4096;                // maximum number of open connections; further ones get HTTP 503
+  int64_t max_backlog_bytes = int64_t{4} << 20;  // maximum unsent data of a stream; with more, the connection is closed
   // Time limits in seconds.
-  double idle = 75;      // idle time between two requests; longer: the connection is closed
-  double read = 60;      // from the first to the last byte of a request; longer: HTTP 408
-  double write = 30;     // time in which a write makes no progress; longer: the connection is closed
-  double request = 600;  // from the end of a request to the end of its response; longer: HTTP 504
+  double idle = 75;      // between two requests; then the connection is closed
+  double read = 60;      // from the first to the last byte of a request; then the client gets HTTP 408
+  double write = 30;     // for a write without progress; then the connection is closed
+  double request = 600;  // from the end of a request to the end of its response; then the client gets HTTP 504
 };
 
-// `open` is the current number of connections. All other fields count events since the start.
+// `open` is the current number of connections. All other fields count events since the start: accepted and refused
+// connections, invalid requests, requests that exceeded a time limit, and clients that disconnected before the end of
+// their response (`gone`).
 struct HttpCounters {
   int64_t open = 0, accepted = 0, refused = 0, malformed = 0, timeouts = 0, gone = 0;
 };

@@ -243,7 +243,7 @@ Api::Start Api::completions(const HttpRequest& request) {
       }
       std::vector<int64_t> ids = model->encode(*text, special || text->empty());
       if (ids.empty() && model->tokenizer->bos_id()) ids.push_back(*model->tokenizer->bos_id());
-      if (ids.empty()) refuse_field("prompt", "prompt is empty, and the tokenizer has no BOS token to begin with");
+      if (ids.empty()) refuse_field("prompt", "prompt is empty, and the tokenizer has no BOS token to use instead");
       check_ids(ids, model->vocab_size, "prompt");
       prompts.push_back(std::move(ids));
       if (fields.echo) texts.push_back(*text);
@@ -251,7 +251,7 @@ Api::Start Api::completions(const HttpRequest& request) {
       auto& ids = std::get<std::vector<int64_t>>(prompt);
       check_ids(ids, model->vocab_size, "prompt");
       if (fields.echo) {
-        std::vector<int64_t> known;  // the tokenizer may have fewer tokens than the model
+        std::vector<int64_t> known;  // ids that the tokenizer can decode; the model's vocabulary may be larger
         for (const int64_t id : ids) {
           if (id < model->tokenizer->vocab_size()) known.push_back(id);
         }
@@ -297,7 +297,8 @@ Api::Start Api::chat(const HttpRequest& request) {
   std::vector<int64_t> prompt = encode_chat(*model, fields);
   if (prompt.empty()) wrong_field("messages", "the chat template rendered an empty text");
   check_ids(prompt, model->vocab_size, "messages");
-  if (!fields.max_tokens) {  // default: the remaining context, which must allow at least one token
+  // The default is the remaining context, or 1 if no context remains, so that generate() refuses the prompt.
+  if (!fields.max_tokens) {
     const int64_t rest = model->engine->max_request_tokens() - static_cast<int64_t>(prompt.size());
     fields.max_tokens = std::max<int64_t>(rest, 1);
   }
@@ -319,9 +320,9 @@ Api::Start Api::generate(const std::string& endpoint, Protocol protocol, Model m
     const auto length = static_cast<int64_t>(prompts[i].size());
     if (length > most || *fields.max_tokens > most - length) {
       const char* field = protocol == Protocol::chat ? "messages" : "prompt";
-      const std::string rest =
-          length >= most ? "no token is left for the generated text"
-                         : fmt::format("max_tokens is {}, and {} are left", *fields.max_tokens, most - length);
+      const std::string rest = length >= most ? "no token is left for the generated text"
+                                              : fmt::format("max_tokens is {}, but only {} tokens are left",
+                                                            *fields.max_tokens, most - length);
       throw ApiError(400,
                      fmt::format("{}: the prompt has {} tokens and the limit is {} tokens per request; {}", field,
                                  length, most, rest),

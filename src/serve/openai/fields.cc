@@ -15,7 +15,7 @@ json parse_body(const std::string& body) {
     value = json::parse(body);
   } catch (const json::parse_error& e) {
     throw ApiError(400, fmt::format("the body is not valid JSON: error at byte {}", e.byte), "", "invalid_json");
-  } catch (const json::exception&) {  // parsing fails only if a number is out of range
+  } catch (const json::exception&) {  // the only other error of the parser: a number is out of range
     throw ApiError(400, "the body is not valid JSON: a number is too large", "", "invalid_json");
   }
   if (!value.is_object()) {

@@ -25,7 +25,8 @@ struct GenerationTask::Event {
 struct GenerationTask::Choice {
   int64_t index = 0;
   GenerationService::Id id = 0;
-  // The engine owns the receiver until the generation has ended, and the receiver owns the GenerationTask.
+  // Weak, because the receiver owns the GenerationTask and a shared_ptr would be a reference cycle. The engine owns the
+  // receiver until the generation has ended.
   std::weak_ptr<ChoiceReceiver> receiver;
   OutputText output;
   LogprobArrays logprobs;  // used by completions, not by chat completions
@@ -59,7 +60,7 @@ class GenerationTask::ChoiceReceiver final : public Receiver, public std::enable
   void on_end(FinishReason reason, const std::string& message) override {
     add({.kind = Event::Kind::end, .reason = reason, .message = message});
   }
-  void stop() { stopped_ = true; }  // ignores later results of the engine; called when the choice has ended
+  void stop() { stopped_ = true; }  // on_token() returns false from now on, which ends the generation
 
  private:
   void add(Event event) {

@@ -20,9 +20,9 @@ std::string token_text(const Tokenizer& tokenizer, int64_t id);
 // always written with the same digits.
 nlohmann::ordered_json logprob_json(float logprob);
 
-// Returns {text: log-probability} for the `top` most likely tokens and for the token itself. The token itself comes
-// first if it is not among the most likely ones. If two tokens have the same text, the token itself or else the
-// likelier one keeps the text, and the other token is named by its id, such as "token_id:17".
+// Returns {text: log-probability} for the `top` most likely tokens and for `token`, which comes first if it is not
+// among them. If two tokens have the same text, the text is the key of `token` or, if `token` is neither of them, of
+// the likelier one. The other token's key is its id, such as "token_id:17".
 nlohmann::ordered_json top_logprobs(const Tokenizer& tokenizer, const ScoredToken& token, int top);
 
 // The arrays tokens, token_logprobs, top_logprobs and text_offset of one choice. Offsets are counted in characters
@@ -34,7 +34,7 @@ class LogprobArrays {
   LogprobArrays(const Tokenizer& tokenizer, int top, int64_t skip = 0, std::span<const int64_t> before = {});
   ~LogprobArrays();
   LogprobArrays(LogprobArrays&&) noexcept;
-  // in_text: false for a stop token, which is not part of the text.
+  // in_text: false for tokens that are not part of the choice's text, such as stop tokens.
   void add(const ScoredToken& token, bool in_text = true);
   bool empty() const;
   nlohmann::ordered_json take();  // returns the entries that were added since the last call

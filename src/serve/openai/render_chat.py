@@ -53,7 +53,7 @@ def render(template, variables):
             except Exception as error:  # a template may raise any exception
                 failure = failure or error
         if texts:
-            return min(texts, key=lambda text: text.count("None"))  # fewest "None"; if equal, the first text
+            return min(texts, key=lambda text: text.count("None"))  # a printed null is "None"
     raise failure
 
 
