@@ -38,8 +38,8 @@ class ConfigSection {
   typename Table::Value choice(const std::string& key, typename Table::Value fallback, const Table& table) {
     return *table.find(choice(key, table.name(fallback), table.names()));
   }
-  std::vector<std::string> strings(const std::string& key,
-                                   const std::vector<std::string>& fallback);  // the value may be a single string
+  // The value may also be a single string.
+  std::vector<std::string> strings(const std::string& key, const std::vector<std::string>& fallback);
   // The value may also be a single number.
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);
   // Returns where the key was set, "train.toml:12" or "--set", for error messages of the caller.

@@ -16,8 +16,8 @@ namespace {
 constexpr std::string_view kExtension = ".toml";
 // Earlier versions had folders such as configs/compare-55m/, whose models extended the file recipe.toml.
 constexpr std::string_view kSharedFile = "recipe";
-constexpr int kMaxParents =
-    3;  // number of folders above the program to search; the program is in build/ or build/tests/
+// Number of folders above the program in which configs/ is searched for. The program is in build/ or build/tests/.
+constexpr int kMaxParents = 3;
 
 const char* folder_of(ShippedKind kind) { return kind == ShippedKind::model ? "models" : "recipes"; }
 

@@ -9,7 +9,7 @@ namespace lazy {
 
 // The content of one progress line.
 struct ProgressState {
-  std::string title, unit, note;  // the arguments of Progress and update()
+  std::string title, unit, note;  // title and unit: arguments of Progress(); note: argument of update()
   uint64_t total = 0, done = 0;   // total 0: unknown
   double per_second = 0;
   double seconds = -1;    // remaining seconds, or elapsed seconds if `finished`; negative: unknown

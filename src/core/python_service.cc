@@ -58,7 +58,7 @@ Json PythonService::ask_until_stopped(const Json& question, int seconds) { retur
 
 Json PythonService::ask(const Json& question, int seconds, OnStop on_stop) {
   const std::scoped_lock lock(mutex_);
-  if (child_ >= 0) {  // replaces a child that has terminated since the last question
+  if (child_ >= 0) {  // if the child has terminated since the last question, stop() cleans up
     pollfd state{fd_, 0, 0};
     if (::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0) stop();
   }

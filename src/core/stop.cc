@@ -49,7 +49,7 @@ void on_signal(int signal) {
 void install_stop_handlers() {
   struct sigaction action {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_ONSTACK;  // the reason is explained in ops/signal_stack.h
+  action.sa_flags = SA_ONSTACK;  // handlers need a separate stack on threads that call oneDNN (ops/signal_stack.h)
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGUSR1, &action, nullptr);

@@ -22,13 +22,14 @@ class Interrupted : public Error {
   int signal_;
 };
 
-// Throws Interrupted with "OPERATION: stopped by SIGTERM" after a stop signal. For work that has no state to save.
-// `result` says what the interrupted work leaves, for example "nothing was written".
+// Throws Interrupted with "OPERATION: stopped by SIGTERM" if a stop signal has been received. Called by work that has
+// no state to save. `result` says what the interrupted work leaves, for example "nothing was written".
 void end_if_stopped(const char* operation, const std::string& result = "");
 
 // While an object of this class exists, a stop signal ends the process immediately, with the message and the exit code
-// of end_if_stopped(). For long computations that cannot poll stop_requested() and have no state to save. Destructors
-// do not run in this case, so no file may be written while the object exists. At most one object exists at a time.
+// of end_if_stopped(). The class is for long computations that cannot poll stop_requested() and have no state to save.
+// Destructors do not run when the process ends, so no file may be written while the object exists. At most one object
+// may exist at a time.
 class StopEndsProcess {
  public:
   explicit StopEndsProcess(const char* operation);  // ends the process if a signal has already been received

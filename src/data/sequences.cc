@@ -38,8 +38,8 @@ struct Sequences::Impl {
   void open(const CorpusMix& mix, const std::string& split, const SequenceOptions& options) {
     for (size_t i = 0; i < mix.paths.size(); ++i) {
       SequenceOptions own = options;
-      if (i > 0)
-        own.seed = derive_seed(options.seed, kPartStream + i);  // so that corpora of equal size have different orders
+      // Each corpus has a different seed. Otherwise corpora of equal size would have the same order.
+      if (i > 0) own.seed = derive_seed(options.seed, kPartStream + i);
       corpora.push_back(PackedCorpus::open(mix.paths[i], split, own));
       const PackedCorpus& corpus = *corpora.back();
       const ShardHeader &here = corpus.header(), &first = corpora.front()->header();
@@ -66,7 +66,8 @@ struct Sequences::Impl {
     }
     schedule = std::make_unique<MixSchedule>(weights, options.seed ^ kMixStream, options.shuffle);
     for (size_t i = 0; i < parts.size(); ++i) parts[i].share = schedule->shares()[i];
-    int64_t low = 0, high = 1;  // binary search: the first index at which a corpus repeats is in (low, high]
+    // Binary search for the first index at which a corpus starts its second epoch. The index is in (low, high].
+    int64_t low = 0, high = 1;
     for (const Part& part : parts) high += part.sequences;
     while (high - low > 1) {
       const int64_t middle = low + (high - low) / 2;

@@ -22,9 +22,9 @@ enum class Packing {
 struct SequenceOptions {
   int64_t length = 0;  // tokens per sequence
   uint64_t seed = 42;
-  bool bos_per_document = true;   // BOS before each document
-  bool eos_per_document = false;  // EOS before each document instead of BOS
-  bool bos_per_sequence = false;  // also insert BOS at the start of every sequence
+  bool bos_per_document = true;   // insert BOS before each document
+  bool eos_per_document = false;  // insert EOS instead of BOS before each document
+  bool bos_per_sequence = false;  // insert BOS at the start of each sequence
   int64_t mask_position = 0;      // 1-based position at which BOS replaces the token (the paper's Mask@k); 0: disabled
   int64_t documents_per_group = 2048;
   bool shuffle = true;  // false: use corpus order, for validation
@@ -55,7 +55,7 @@ class Sequences {
   // different order.
   void read(int64_t index, int64_t* out) const;
   int64_t tokens() const;          // number of tokens in the split, including BOS or EOS
-  double bytes_per_token() const;  // source text bytes per token of the stream, for bits per byte
+  double bytes_per_token() const;  // bytes of source text per token, to convert losses to bits per byte
   int64_t vocab_size() const;
   uint64_t tokenizer_fingerprint() const;
   std::filesystem::path tokenizer_path() const;  // folder that contains the tokenizer of the shards
@@ -63,7 +63,7 @@ class Sequences {
   struct Part {
     std::string name;  // last component of the path, with a number if two corpora have the same name
     std::filesystem::path path;
-    double share = 1;       // share of the sequences
+    double share = 1;       // share of the mixture's sequences that come from this corpus
     int64_t sequences = 0;  // number of sequences in an epoch
     int64_t tokens = 0;     // number of tokens in the split
     double bytes_per_token = 0;

@@ -82,8 +82,9 @@ class Communicator {
     Communicator& communicator_;
   };
 
-  // Marks a scope in which the main thread waits for a background thread of this rank, and this thread may itself wait
-  // in background_barrier(). The scope has no timeout, but the process still terminates if another rank has failed.
+  // Marks a scope in which the main thread waits for a background thread of this rank. The background thread may itself
+  // wait in background_barrier(). The scope has no timeout, but the process still terminates if another rank has
+  // failed.
   class JoinScope {
    public:
     explicit JoinScope(Communicator& communicator);

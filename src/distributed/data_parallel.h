@@ -86,8 +86,8 @@ class DataParallel {
   Communicator& communicator_;
   const Sharding sharding_;
   std::vector<GradientBucket> buckets_;
-  std::unique_ptr<FullyShardedWeights>
-      full_;  // null without full sharding; otherwise buckets_ contains the group layouts
+  // Null without full sharding. With full sharding, buckets_ contains the layouts of its groups.
+  std::unique_ptr<FullyShardedWeights> full_;
   ShardedGradientReducer sharded_gradients_{buckets_, communicator_};
   // For each parameter: the index of its bucket and the index of its slot in this bucket.
   std::vector<std::pair<size_t, size_t>> slot_of_;

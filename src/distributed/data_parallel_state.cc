@@ -121,7 +121,7 @@ std::map<std::string, at::Tensor> DataParallel::scatter_state(std::map<std::stri
       }
     }
   }
-  // The step count does not belong to a parameter.
+  // The step count does not belong to a parameter, so it is sent separately.
   if (communicator_.is_rank0() && !state.count("step")) fail("checkpoint", "{}: missing tensor 'step'", file);
   const at::Tensor step = communicator_.is_rank0() ? state["step"].clone() : at::zeros({}, at::kLong);
   state["step"] = at::scalar_tensor(

@@ -25,9 +25,9 @@ class FullyShardedWeights final : public ShardHooks {
   FullyShardedWeights(LanguageModel& model, Communicator& communicator);
   ~FullyShardedWeights() override;
 
-  // A group contains the weights of one unit that are gathered in the same dtype. layout() is the layout of their
-  // gradients; Slot::parameter is an index into the trained parameters of the model. local_shard() contains the fp32
-  // weights of this rank.
+  // A group contains the weights of one unit of sharding that are gathered in the same dtype. layout() describes where
+  // each parameter is in the flat tensors of the group; Slot::parameter is an index into the trained parameters of the
+  // model. local_shard() contains the fp32 weights that this rank stores.
   size_t size() const { return groups_.size(); }
   const GradientBucket& layout(size_t group) const { return groups_[group].layout; }
   const at::Tensor& local_shard(size_t group) const { return groups_[group].local_shard; }
@@ -65,7 +65,7 @@ class FullyShardedWeights final : public ShardHooks {
 
   LanguageModel& model_;
   Communicator& communicator_;
-  std::vector<Group> groups_;                        // ordered by unit
+  std::vector<Group> groups_;                        // groups of all units, in the order of the units
   std::vector<std::vector<size_t>> groups_of_unit_;  // indices into groups_
   double seconds_waited_ = 0;
 };

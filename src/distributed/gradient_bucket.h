@@ -14,13 +14,13 @@ struct GradientBucket {
     int64_t begin = 0, numel = 0;
     at::Tensor tensor;    // the parameter itself, not its gradient
     bool filled = false;  // whether `flat` contains a gradient of this step
-    bool ready = false;   // whether the gradient is complete
+    bool ready = false;   // whether the gradient may be reduced; a bucket is reduced when all its slots are ready
   };
   std::vector<Slot> slots;
   int64_t numel = 0;   // sum of Slot::numel over all slots
   int64_t padded = 0;  // numel rounded up to a multiple of the world size
   at::Tensor flat;     // gradients of all slots; grad() of each slot's parameter is a view of it
-  at::Tensor shard;    // with sharded gradients: this rank's part of the reduced gradients
+  at::Tensor shard;    // this rank's part of the reduced gradients, if gradients are sharded
   Communicator::Work work;
 
   // Returns the part of `flat_tensor` that belongs to the slot, in the shape of the parameter. `flat_tensor` has the

@@ -72,7 +72,7 @@ struct ShardReader::Impl {
   struct Whole {
     std::vector<int64_t> shape;
     std::string dtype;
-    std::vector<StoredRange> ranges;  // in ascending order, without gaps
+    std::vector<StoredRange> ranges;  // sorted by check(), which also verifies that they have no gaps
   };
   std::string folder;
   std::vector<fs::path> paths;

@@ -17,8 +17,8 @@ namespace lazy {
 
 namespace {
 
-constexpr int64_t kMinWidth =
-    64;  // minimum number of pages per row of the block table; narrower tables are padded to it
+// Minimum number of pages per row of the block table. Narrower tables are padded to this width.
+constexpr int64_t kMinWidth = 64;
 
 at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType type, bool pinned) {
   return at::empty(shape, at::TensorOptions().dtype(type).pinned_memory(pinned));

@@ -45,7 +45,7 @@ class DecodeRunner {
 
    private:
     friend class DecodeRunner;
-    at::Tensor tokens, logprobs, likely_ids, likely;  // host copies; shapes (rows), (rows), (rows, n), (rows, n)
+    at::Tensor tokens, logprobs, likely_ids, likely;  // host copies of shape (rows) or (rows, n)
     std::vector<int> wanted;                          // per row: number of log-probabilities to report, or -1
     c10::Event arrived{c10::DeviceType::CPU};
     bool waits = false;
@@ -70,8 +70,8 @@ class DecodeRunner {
  private:
   struct Inputs;
   struct Shape {
-    int64_t rows, width;    // number of rows after padding; number of pages per row of the block table
-    bool scored, adjusted;  // whether any row requests log-probabilities; whether any row has penalties or biases
+    int64_t rows, width;    // rows: number of rows after padding; width: pages per row of the block table
+    bool scored, adjusted;  // scored: a row requests log-probabilities; adjusted: a row has penalties or biases
     auto operator<=>(const Shape&) const = default;
   };
   static Shape shape_of(std::span<const DecodeRow> rows, int64_t padded, int64_t width);

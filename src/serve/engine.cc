@@ -33,7 +33,7 @@ Engine::Impl::Impl(LanguageModel& model, const EngineOptions& options)
   // OpenMP would then put threads to sleep between two matrix products.
   omp_pause_resource_all(omp_pause_soft);
   thread = std::thread([this, threads = at::get_num_threads()] {
-    at::set_num_threads(threads);  // the setting applies per thread
+    at::set_num_threads(threads);  // the number of threads is a setting of each thread
     const OwnStream stream(this->model.device());
     run();
   });

@@ -56,7 +56,7 @@ class PrefillRunner {
     // Inputs on the GPU. numbers (int64): ids, positions, slots, sources and rows, concatenated. offsets (int32):
     // cu_seqlens of the queries, then of the keys.
     at::Tensor numbers, offsets;
-    std::function<void()> replay;  // if empty, the shape has run once and is not captured yet
+    std::function<void()> replay;  // replays the captured graph; empty if the shape is not captured yet
   };
 
   Layout lay_out(std::span<const PromptPart> parts, bool last_tokens_only) const;

@@ -74,7 +74,7 @@ T field(const Json& json, const char* name, const std::string& file) {
   try {
     return found->get<T>();
   } catch (const nlohmann::json::exception&) {
-    fail("checkpoint", "{}: {}: found {}", file, name, found->dump());
+    fail("checkpoint", "{}: {}: unexpected value {}", file, name, found->dump());
   }
 }
 
@@ -102,7 +102,7 @@ TrainState state_from_json(const Json& json, const std::string& file) {
     try {
       state.anomalies = anomaly_state_from_json(json["faults"]);
     } catch (const Json::exception&) {
-      fail("checkpoint", "{}: faults: found {}", file, json["faults"].dump());
+      fail("checkpoint", "{}: faults: unexpected value {}", file, json["faults"].dump());
     }
   }
   state.settings = field<Json>(json, "settings", file);

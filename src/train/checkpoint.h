@@ -24,7 +24,7 @@ struct TrainState {
   int64_t tokens = 0;
   double offset_shift = 0;          // sum of the shifts that [model] offset_schedule has applied to the offsets tau
   double seconds = 0;               // training time since the run first started, without pauses
-  AnomalyState anomalies;           // counters of on_nan and on_spike
+  AnomalyState anomalies;           // counters of skipped steps and roll backs
   nlohmann::ordered_json settings;  // return value of run_settings()
 };
 

@@ -31,7 +31,7 @@ struct TrainConfig {
   bool special_ids_from_tokenizer = true;  // true if [model] has neither bos_token_id nor eos_token_id
   // [model] from: folder of the pretrained model to continue from; empty: start from random weights
   std::filesystem::path from;
-  OffsetSchedule offset_schedule;  // [model] offset_schedule
+  OffsetSchedule offset_schedule;  // key offset_schedule of [model]
 
   // [data]
   CorpusMix corpus;
@@ -53,7 +53,7 @@ struct TrainConfig {
   int64_t global_batch_tokens = 0;          // 0: computed from `accumulation` and the number of ranks
   std::string global_batch_where;           // file and line of global_batch_tokens, for error messages
   int64_t ranks = 1;                        // set by set_ranks()
-  std::string data_parallel = "replicate";  // or "zero2", "full_shard" (distributed/sharding.h)
+  std::string data_parallel = "replicate";  // "replicate", "zero2" or "full_shard" (distributed/sharding.h)
   double communication_timeout = 600;       // timeout of communication between ranks, in seconds
   double max_norm = 1.0;                    // maximum L2 norm of all gradients; 0: no clipping
   uint64_t seed = 42;
@@ -75,7 +75,7 @@ struct TrainConfig {
   int64_t checkpoint_every = 500;     // interval of checkpoints in steps; 0: only at the end
   int64_t keep_last = 2;              // number of checkpoints to keep; 0: all
   int64_t keep_every = 0;             // checkpoints at multiples of this step are never removed; 0: disabled
-  bool checkpoint_async = true;       // write in the background
+  bool checkpoint_async = true;       // write checkpoints on a background thread
   bool export_every = false;          // write a Hugging Face model folder at each checkpoint
   std::string export_dtype = "fp32";  // dtype of the weights in model/ and exports/
 

@@ -46,7 +46,7 @@ class AdamW {
   };
   AdamWOptions options_;
   std::vector<Group> groups_;
-  at::Tensor steps_tensor_;  // fp32 scalar for the fused kernel, shared by all parameters
+  at::Tensor steps_tensor_;  // step count as an fp32 scalar for the fused kernel, shared by all parameters
   int64_t steps_taken_ = 0;
 };
 

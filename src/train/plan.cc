@@ -191,7 +191,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
     if (speed->peak_memory) plan["speed"]["measured_peak_memory_bytes"] = *speed->peak_memory;
   }
   plan["data"] = data_plan(config, sequences ? &*sequences : nullptr);
-  int64_t stored = 0, bf16_bytes = 0;  // number of stored model elements; bytes of the bf16 export
+  int64_t stored = 0, bf16_bytes = 0;  // stored: number of elements in the model file; bf16_bytes: its size as bf16
   for (const ParameterShape& p : parameter_shapes(config.model)) {
     stored += p.count();
     bf16_bytes += p.count() * (p.keep_fp32 ? 4 : 2);

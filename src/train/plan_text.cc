@@ -1,4 +1,4 @@
-// Formats the plan of a run as text.
+// Formats the result of make_plan() (`lazy train CONFIG --dry-run`) as text.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -53,8 +53,10 @@ Schedule Schedule::from_config(Config& config, double peak, int64_t steps) {
   if (const double ratio = section.number("decay_ratio", 0, 0, 1); ratio > 0) {
     const int64_t stable = steps - s.warmup_steps - std::llround(ratio * static_cast<double>(steps));
     if (stable < 0) {
-      fail("config", "{}: lr_scheduler.decay_ratio: {} of {} steps plus {} warmup_steps exceed training.steps",
-           section.where("decay_ratio"), ratio, steps, s.warmup_steps);
+      fail(
+          "config",
+          "{}: lr_scheduler.decay_ratio: the decay ({} of {} steps) and {} warmup_steps together exceed training.steps",
+          section.where("decay_ratio"), ratio, steps, s.warmup_steps);
     }
     const auto span = static_cast<double>(std::max<int64_t>(1, steps - s.warmup_steps));
     s.decay = after_stable_phase(s.decay, ratio, static_cast<double>(stable) / span);

@@ -36,7 +36,7 @@ constexpr double kMeasureShare = 1.0 / 60, kMinMeasure = 0.5, kMaxMeasure = 20;
 constexpr double kHoped = 2;
 constexpr double kFirstFlops = 5e9;  // assumed FLOP/s before the first measurement: one slow CPU core
 
-int64_t power_of_two(double value) {  // nearest power of two by ratio
+int64_t power_of_two(double value) {  // returns the power of two whose ratio to `value` is nearest to 1
   return int64_t{1} << std::max<int64_t>(0, std::llround(std::log2(std::max(1.0, value))));
 }
 
@@ -178,7 +178,7 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
       sizes[n].shape = ladder[n];
       if (sizes[n].seq_len == 0) sizes[n].seq_len = kShortest;
       if (!lay_out(sizes[n], r, measured[n] > 0 ? measured[n] : hoped * rate / flops(n)))
-        break;  // larger shapes do not fit either
+        break;  // this shape needs too much memory, and larger shapes need more
       // The scaling law has no penalty for overfitting. With less than one token per parameter a model memorizes the
       // text.
       if (n > 0 && static_cast<double>(sizes[n].layer_parameters) > most_tokens(r)) break;

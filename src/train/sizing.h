@@ -28,9 +28,9 @@ struct CandidateShape {
 const std::vector<CandidateShape>& shape_ladder();  // candidate shapes in ascending order of size
 
 struct RunSize {
-  CandidateShape shape;  // not set for a pretrained model
+  CandidateShape shape;  // has no meaning for a pretrained model
   bool tied = true;
-  int64_t parameters = 0, layer_parameters = 0;  // number of all parameters; number of parameters of the layers
+  int64_t parameters = 0, layer_parameters = 0;  // layer_parameters excludes embedding and output head
   int64_t seq_len = 0, batch_size = 0, accumulation = 1, steps = 0;
   double lr = 0;
   int64_t validation_every = 0, validation_batches = 0;
@@ -56,7 +56,7 @@ using MeasureSpeed = std::function<double(const RunSize& size, double guess, dou
 // is too small or if no shape fits in memory.
 RunSize choose_size(const SizingRequest& request, const MeasureSpeed& measure);
 
-inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from an existing model
+inline constexpr int64_t kMaxSequenceFromModel = 2048;  // maximum sequence length of a run from a pretrained model
 inline constexpr int64_t kMinSequences = 8;             // minimum number of sequences in each split
 inline constexpr double kMaxPasses = 4;  // maximum number of passes over the training text (arXiv:2305.16264)
 // Fraction of the time limit that training steps may use. Startup, validation and checkpoints use the rest.

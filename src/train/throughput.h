@@ -26,7 +26,7 @@ struct SpeedSource {
 };
 
 struct Speed {
-  double tokens_per_second = 0;  // of one GPU
+  double tokens_per_second = 0;  // training speed of one GPU
   double mfu = 0;
   std::string source;                  // description of the source, for display
   std::optional<int64_t> peak_memory;  // bytes; present if the measurement matches this configuration exactly

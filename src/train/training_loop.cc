@@ -99,7 +99,8 @@ void Trainer::check_ranks_agree() {
   const auto first = nlohmann::ordered_json::parse(communicator_.broadcast(here.dump()));
   for (const auto& [key, value] : here.items()) {
     if (key != "threads" && value != first[key]) {
-      fail("distributed", "{} = {} on this rank, but {} on rank 0", key, value.dump(), first[key].dump());
+      fail("distributed", "{} = {} on this rank, but {} on rank 0; all ranks need the same configuration", key,
+           value.dump(), first[key].dump());
     }
   }
 }
@@ -113,7 +114,8 @@ void Trainer::keep_to_time(double seconds) {
   int64_t fitting = 0;
   if (left > 0) {
     if (state_.step <= config_.schedule.warmup_steps) return;
-    if (timed_from_step_ < 0 || state_.step <= timed_from_step_) {  // first call, or first call after a roll back
+    if (timed_from_step_ < 0 ||
+        state_.step <= timed_from_step_) {  // the measurement starts: first call, or first call after a roll back
       timed_from_step_ = state_.step;
       timed_from_seconds_ = seconds;
       return;

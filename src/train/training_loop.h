@@ -94,7 +94,7 @@ class Trainer {
   double wait_for_writer();
 
   TrainConfig config_;
-  const int64_t most_steps_;  // training.steps; keep_to_time() may reduce config_.steps
+  const int64_t most_steps_;  // value of training.steps, whereas keep_to_time() may reduce config_.steps
   Communicator& communicator_;
   const at::Device device_;
   const bool resumes_;  // --resume was given
@@ -104,7 +104,7 @@ class Trainer {
   std::optional<RunFolder> folder_;  // set on rank 0 only
   bool folder_shared_ = false;       // whether all ranks see the run folder
   std::optional<LanguageModel> model_;
-  NamedTensors loaded_weights_;  // rank 0 under full sharding: weights of a checkpoint until they are distributed
+  NamedTensors loaded_weights_;  // on rank 0 under full sharding: weights of a checkpoint, until they are sent
   std::optional<distributed::DataParallel> data_parallel_;
   std::optional<AdamW> optimizer_;
   ActivationBudget kept_activations_;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr size_t kPipeBytes = 1 << 20;
 constexpr int kStatusFd = 3;   // file descriptor of the status file in the child process
-constexpr int kNoPyarrow = 3;  // exit code of read_parquet.py
+constexpr int kNoPyarrow = 3;  // exit code of read_parquet.py if pyarrow is missing
 
 // Owns a file descriptor.
 struct Descriptor {

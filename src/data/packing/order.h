@@ -31,7 +31,7 @@ class MixSchedule {
  private:
   struct Node {
     uint64_t fraction = 0, phase = 0;  // numbers in [0, 1), in units of 2^-64
-    int64_t left = 0, right = 0;       // child: index of a node, or -1 - index of a corpus (leaf)
+    int64_t left = 0, right = 0;       // children: index of a node, or -1 - (index of a corpus) for a leaf
     uint64_t left_of(uint64_t n) const {
       return static_cast<uint64_t>((static_cast<unsigned __int128>(n) * fraction + phase) >> 64);
     }

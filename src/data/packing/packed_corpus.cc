@@ -41,7 +41,7 @@ PackedCorpus::PackedCorpus(const fs::path& corpus, const std::string& split, con
   header_ = shards.front().header();
   if (bos() < 0 && (options.bos_per_document || options.bos_per_sequence || options.mask_position > 0)) {
     fail("sequences", "{}: the tokenizer has no BOS; set bos_per_document and bos_per_sequence to false{}",
-         corpus.string(), options.mask_position > 0 ? ", mask_position to 0" : "");
+         corpus.string(), options.mask_position > 0 ? ", and mask_position to 0" : "");
   }
   if (options.eos_per_document && header_.eos_id < 0) {
     fail("sequences", "{}: the tokenizer has no EOS; set eos_per_document to false", corpus.string());

@@ -59,7 +59,7 @@ class LibraryTokenizer final : public Tokenizer {
         byte_fallback_(definition.contains("decoder") &&
                        definition["decoder"].dump().find("\"ByteFallback\"") != std::string::npos) {
     table_ = std::move(table);
-    nlohmann::json function = definition;  // for the fingerprint: only the parts that determine the ids
+    nlohmann::json function = definition;  // the parts that determine the ids, for the fingerprint
     for (const char* key : {"version", "truncation", "padding", "post_processor", "decoder"}) function.erase(key);
     fingerprint_ = checksum("tokenizers " + function.dump());
     OrderedJson ids = OrderedJson::object();

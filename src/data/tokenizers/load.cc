@@ -213,7 +213,7 @@ std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
     TokenizerJson file{fs::path(json_name)};
     const nlohmann::json added =
         file.json.is_object() ? file.json.value("added_tokens", nlohmann::json()) : nlohmann::json();
-    json = from_json(file);  // also checks the added tokens
+    json = from_json(file);  // throws if `added` is invalid, so probe_texts() can rely on its form
     texts = probe_texts(added, *model);
   } catch (const Error& error) {
     warn_once(folder, fmt::format("{} is used because tokenizer.json in the same folder is not supported: {}",

@@ -65,7 +65,7 @@ void MergeTable::merge_long(std::vector<int32_t>& symbols) const {
   struct MergeCandidate {
     uint32_t rank, left;
     int32_t first, second, merged;
-    bool operator<(const MergeCandidate& other) const {  // inverted: the queue returns its largest element
+    bool operator<(const MergeCandidate& other) const {  // inverted, because the queue returns its largest element
       return rank != other.rank ? rank > other.rank : left > other.left;
     }
   };

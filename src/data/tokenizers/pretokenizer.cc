@@ -95,7 +95,7 @@ bool PreTokenizer::add_split(const std::string& pattern, const std::string& fiel
   try {
     regex = std::make_unique<Regex>(*translated, field);
   } catch (const Error&) {
-    return false;  // for example a lookbehind of variable length
+    return false;  // PCRE2 rejects, for example, a lookbehind of variable length
   }
   steps_.push_back({std::move(regex), only_matches});
   description_ += pattern + (only_matches ? "\1" : "\2");

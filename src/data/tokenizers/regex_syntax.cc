@@ -195,7 +195,7 @@ class Translator {
   void literal(char c) {
     if (ignore_case_) {
       if (static_cast<unsigned char>(c) >= 0x80) throw Unsupported();
-      // Oniguruma's case folding maps these pairs to one letter: (?i:ss) matches U+00DF.
+      // Oniguruma's case folding maps these pairs to one letter, for example (?i:ss) matches U+00DF. PCRE2 does not.
       const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
       const std::string pair{last_letter_, lower};
       for (const char* folded : {"ss", "ff", "fi", "fl", "st"}) {

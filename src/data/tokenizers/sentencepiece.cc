@@ -278,7 +278,7 @@ class SentencePieceTokenizer final : public SentencePieceModel {
   int64_t size_ = 0;
   bool dummy_prefix_ = false, identity_ = false;
   std::vector<int32_t> byte_ids_;
-  std::unique_ptr<SentencePieceBpe> quick_;  // if null, the SentencePiece library encodes
+  std::unique_ptr<SentencePieceBpe> quick_;  // null: the SentencePiece library encodes texts
   std::unordered_set<uint64_t> neighbours_;
 };
 

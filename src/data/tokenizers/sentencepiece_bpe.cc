@@ -14,7 +14,7 @@ constexpr uint32_t kSpace = 0x2581;
 
 std::vector<SentencePieceMerge> sentencepiece_merges(const std::vector<SentencePiece>& pieces) {
   std::unordered_map<std::string_view, int32_t> ids;
-  std::map<float, uint32_t, std::greater<>> ranks;  // in order of descending score; equal scores share a rank
+  std::map<float, uint32_t, std::greater<>> ranks;  // ranks by descending score; equal scores share a rank
   for (size_t id = 0; id < pieces.size(); ++id) {
     if (!pieces[id].normal) continue;
     ids.emplace(pieces[id].text, static_cast<int32_t>(id));

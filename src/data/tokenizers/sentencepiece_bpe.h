@@ -17,7 +17,7 @@ namespace lazy {
 struct SentencePiece {
   std::string text;
   float score;
-  bool normal;  // not a control, unknown or byte piece
+  bool normal;  // false for control, unknown and byte pieces
 };
 
 // A merge rule of two pieces. sentencepiece_merges() returns all rules whose result is a piece, and rank 0 belongs to

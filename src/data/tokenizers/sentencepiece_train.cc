@@ -14,7 +14,7 @@ namespace spm = ::sentencepiece;
 
 namespace {
 
-constexpr size_t kLongestSentence = 4096;  // in bytes; longer lines are split because the trainer would skip them
+constexpr size_t kLongestSentence = 4096;  // bytes; longer lines are split, because the trainer would skip them
 
 // Iterates over the lines of the documents. Pieces never contain line ends.
 class Lines final : public spm::SentenceIterator {

@@ -16,11 +16,11 @@ namespace lazy {
 
 struct TokenTable {
   std::vector<AddedToken> added;  // special and added tokens with their ids
-  std::map<std::string, std::string>
-      texts;  // for example "bos_token" -> "<s>", as used by chat templates; contains only keys that are set
+  // Maps the keys that are set to texts, for example "bos_token" to "<s>". Chat templates use these texts.
+  std::map<std::string, std::string> texts;
   std::optional<int32_t> bos, eos;
   std::vector<int32_t> prefix, suffix;  // ids that transformers adds before and after a text (add_special_tokens=True)
-  std::string tokenizer_class;          // without the suffix "Fast"; empty: unknown
+  std::string tokenizer_class;          // class name without the suffix "Fast"; empty: unknown
 
   bool is_special(int32_t id) const;
 
@@ -73,7 +73,7 @@ class SpecialTokens {
  private:
   struct Source;
   std::string class_, folder_;
-  std::vector<std::pair<std::string, AddedToken>> named_;  // for example "bos_token" -> token
+  std::vector<std::pair<std::string, AddedToken>> named_;  // keys and their tokens, for example "bos_token" and "<s>"
   std::vector<AddedToken> extra_;                          // additional_special_tokens and similar lists
   std::vector<AddedToken> added_;                          // tokens of added_tokens_decoder or added_tokens.json
   bool added_counts_ = false;                              // whether flags in added_ override flags in tokenizer.json

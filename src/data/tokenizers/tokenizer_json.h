@@ -1,5 +1,5 @@
-// The parts of Hugging Face's tokenizer.json that the two native formats share: byte-level BPE and SentencePiece-style
-// BPE.
+// Reads those parts of Hugging Face's tokenizer.json that the two native (C++) tokenizers share: byte-level BPE and
+// SentencePiece-style BPE.
 #pragma once
 #include <filesystem>
 #include <memory>

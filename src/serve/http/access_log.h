@@ -10,7 +10,7 @@ namespace lazy::serve {
 
 struct AccessRecord {
   std::chrono::system_clock::time_point begin;  // when the first byte of the request arrived
-  std::string client;                           // address without the port
+  std::string client;                           // address of the client without the port
   std::string method, path;                     // empty if the request was refused before they were read
   int status = 0;                               // 499: the client disconnected before the end of the response
   int64_t bytes = 0;                            // size of the response body, or of the streamed data

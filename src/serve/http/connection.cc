@@ -22,7 +22,8 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kReadBytes = 4096, kReadBodyBytes = 64 << 10;
-constexpr size_t kReadAhead = 64 << 10;  // maximum bytes of later requests that are buffered during a response
+constexpr size_t kReadAhead =
+    64 << 10;  // maximum number of bytes of later requests that are buffered during a response
 // If a response ends while the client is still sending, the connection stays open for this many seconds, so that the
 // client can read the response.
 constexpr double kLingerSeconds = 2;
@@ -279,7 +280,7 @@ void Connection::hand_over() {
 }
 
 void Connection::refuse_request(const HttpProblem& problem) {
-  if (!busy_) begin_record();  // not yet done if the connection is refused before it has read a request
+  if (!busy_) begin_record();  // a connection that is refused at once has no record yet
   parser_.reset();
   keep_alive_ = chunked_ = head_ = false;
   state_ = State::answering;

@@ -127,10 +127,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t request_ = 0;  // number of the current request; an Answer for an earlier request has no effect
   std::function<void(Gone)> gone_;
 
-  std::string out_, in_flight_;  // output that is queued; output that is being written
+  std::string out_, in_flight_;  // out_: queued output; in_flight_: output that is being written
   size_t written_ = 0;           // bytes of in_flight_ that are written
   bool write_pending_ = false;
-  bool closing_ = false;  // the connection is closed when the pending write ends
+  bool closing_ = false;  // whether to close the connection when the pending write ends
 
   Clock::time_point deadline_[deadlines] = {Clock::time_point::max(), Clock::time_point::max()};
   boost::asio::basic_waitable_timer<Clock, boost::asio::wait_traits<Clock>, Strand> timer_;

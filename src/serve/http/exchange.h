@@ -11,7 +11,7 @@ namespace lazy::serve {
 
 struct HttpRequest {
   std::string method;         // for example "GET"
-  std::string path, query;    // the path, for example "/v1/models"; the text after the "?" (see query_value())
+  std::string path, query;    // path: for example "/v1/models"; query: the text after "?" (see query_value())
   std::string authorization;  // value of the Authorization header
   std::string body;
 };

@@ -16,11 +16,12 @@ struct HttpLimits {
   int64_t max_body_bytes = int64_t{16} << 20;    // maximum size of a request body; larger requests get HTTP 413
   int64_t max_connections = 4096;                // maximum number of open connections; further ones get HTTP 503
   int64_t max_backlog_bytes = int64_t{4} << 20;  // maximum unsent data of a stream; with more, the connection is closed
-  // Time limits in seconds.
-  double idle = 75;      // between two requests; then the connection is closed
-  double read = 60;      // from the first to the last byte of a request; then the client gets HTTP 408
-  double write = 30;     // for a write without progress; then the connection is closed
-  double request = 600;  // from the end of a request to the end of its response; then the client gets HTTP 504
+  // Time limits in seconds. `idle` limits the time between two requests, and `write` the time in which a write makes no
+  // progress. If one of them is exceeded, the connection is closed.
+  double idle = 75;
+  double read = 60;  // limit from the first to the last byte of a request; if exceeded: HTTP 408
+  double write = 30;
+  double request = 600;  // limit from the end of a request to the end of its response; if exceeded: HTTP 504
 };
 
 // `open` is the current number of connections. All other fields count events since the start: accepted and refused

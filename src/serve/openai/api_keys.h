@@ -10,7 +10,7 @@ namespace lazy::serve {
 
 class ApiKeys {
  public:
-  ApiKeys() = default;  // without keys, every client is accepted
+  ApiKeys() = default;  // no key is required: every client is accepted
   explicit ApiKeys(const std::vector<std::string>& keys);
   // Reads a file with one key per line. Empty lines and lines that begin with # are ignored. Throws Error if the file
   // has no key, or if a key has white space or control characters.

@@ -29,7 +29,7 @@ struct GenerationTask::Choice {
   // receiver until the generation has ended.
   std::weak_ptr<ChoiceReceiver> receiver;
   OutputText output;
-  LogprobArrays logprobs;  // used by completions, not by chat completions
+  LogprobArrays logprobs;  // used for completions; chat completions use chat_logprobs
   Json chat_logprobs = Json::array();
   std::string text;                // generated text that has not been sent yet
   std::vector<int64_t> token_ids;  // ids that have not been sent yet, if return_token_ids is set

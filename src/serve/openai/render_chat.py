@@ -39,8 +39,9 @@ def with_empty_contents(messages):
 
 
 def render(template, variables):
-    """Renders the messages in a form that the template supports. The forms are tried in this order: arguments of tool
-    calls as objects, arguments as sent; for each of them, contents as sent and null contents as empty texts."""
+    """Renders the messages in a form that the template supports. First, the arguments of tool calls are converted to
+    objects. If the template fails with objects, the arguments are passed as sent. Each form is rendered with null
+    contents and with empty texts in their place."""
     sent = variables["messages"]
     objects = with_argument_objects(sent)
     failure = None

@@ -45,12 +45,12 @@ struct CompletionRequest : GenerationFields {
 struct ChatRequest : GenerationFields {
   // The messages as the client sent them, except that arrays of text parts are replaced by the joined text.
   nlohmann::ordered_json messages;
-  nlohmann::ordered_json variables;  // for the template: add_generation_prompt, documents, chat_template_kwargs
+  nlohmann::ordered_json variables;  // template variables, such as add_generation_prompt, documents
 };
 
 struct AttentionFields {
   std::string model;         // "": the request does not name a model
-  AttentionRequest request;  // not yet validated against the model
+  AttentionRequest request;  // its ids are not yet compared with the model's limits
 };
 
 // Throws ApiError that names the invalid field. `unknown` receives the names of unsupported fields.
