@@ -19,8 +19,8 @@ struct PythonInterpreter {
 // link into a folder of another user, `rejected` says so.
 PythonInterpreter find_python_interpreter(const std::string& of_build);
 
-// Calls the function above with the interpreter whose PyTorch this program was built with. A program in a wheel does
-// not know this interpreter, so `of_build` is empty.
+// Calls find_python_interpreter(of_build) with the interpreter whose PyTorch this program was built with. In a program
+// that was installed from a wheel, `of_build` is empty.
 PythonInterpreter find_python_interpreter();
 
 // Returns find_python_interpreter().path. The first call logs a warning if the interpreter of the build is rejected.

@@ -67,8 +67,9 @@ OrderedJson documents_json(const InspectOptions& options, const std::vector<Show
     if (shown.split != options.split) continue;
     for (const Shard& shard : shown.shards) {
       if (tokenizer->fingerprint() != shard.header().tokenizer_fingerprint) {
-        fail("inspect", "{}: prepared with tokenizer {:016x}, but {} has fingerprint {:016x}", shard.path().string(),
-             shard.header().tokenizer_fingerprint, (folder / "tokenizer").string(), tokenizer->fingerprint());
+        fail("inspect", "{}: prepared with the tokenizer {:016x}, but the tokenizer in {} is {:016x}",
+             shard.path().string(), shard.header().tokenizer_fingerprint, (folder / "tokenizer").string(),
+             tokenizer->fingerprint());
       }
       for (int64_t d = 0; d < shard.documents(); ++d, ++number) {
         if (number < options.first) continue;

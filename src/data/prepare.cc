@@ -285,7 +285,7 @@ class Preparation {
     info.splits["train"] = train.summary();
     info.splits["validation"] = validation.summary();
     if (info.replaced_characters > 0) {
-      log::warn("invalid UTF-8 in the input was replaced by U+FFFD characters: {}", info.replaced_characters);
+      log::warn("replaced invalid UTF-8 in the input by {} U+FFFD characters", info.replaced_characters);
     }
     for (const auto& [name, split] : info.splits) {
       if (split.documents == 0 && (name == "train" || options_.validation > 0)) {

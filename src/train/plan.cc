@@ -140,8 +140,7 @@ Json make_plan(const TrainConfig& single_gpu, const PlanOptions& options) {
   if (missing_corpora(config).empty()) sequences.emplace(config.corpus, config.train_split, config.sequences);
   if (config.vocab_size_from_corpus) {
     if (!sequences) {
-      fail("plan",
-           "{}: the corpus does not exist yet, and the vocabulary size is taken from it: add --set model.vocab_size=N",
+      fail("plan", "{}: the corpus does not exist yet, so its vocabulary size is unknown: add --set model.vocab_size=N",
            missing_corpora(config).front());
     }
     config.model.vocab_size = sequences->vocab_size();

@@ -179,8 +179,8 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
       if (sizes[n].seq_len == 0) sizes[n].seq_len = kShortest;
       if (!lay_out(sizes[n], r, measured[n] > 0 ? measured[n] : hoped * rate / flops(n)))
         break;  // this shape needs too much memory, and larger shapes need more
-      // The scaling law has no penalty for overfitting. With less than one token per parameter a model memorizes the
-      // text.
+      // Exclude shapes with more layer parameters than the run can process tokens. Such a model memorizes the text, but
+      // the scaling law has no penalty for overfitting.
       if (n > 0 && static_cast<double>(sizes[n].layer_parameters) > most_tokens(r)) break;
       if (const double loss = loss_of(sizes[n]); loss < least) {
         least = loss;

@@ -110,7 +110,7 @@ Shard::Shard(const std::filesystem::path& path, ShardCheck how) : map_(path) {
     }
   }
   if (starts_[0] != 0 || starts_[header_.documents] != header_.tokens) {
-    fail("shard", "{}: document index spans tokens {} to {}, expected 0 to {}", path.string(), starts_[0],
+    fail("shard", "{}: the document index covers the tokens {} to {}, expected 0 to {}", path.string(), starts_[0],
          starts_[header_.documents], header_.tokens);
   }
 }

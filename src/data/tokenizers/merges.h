@@ -33,7 +33,8 @@ class MergeTable {
       if (rules_[slot].rank == kNone) return nullptr;
     }
   }
-  // Applies the rules to `symbols` in place. Symbols below -1 are allowed; no rule applies to them.
+  // Applies the rules to `symbols` in place. Callers may use values below -1 for characters without a token, because no
+  // rule applies to them.
   void merge(std::vector<int32_t>& symbols) const;
 
  private:

@@ -53,7 +53,8 @@ std::pair<std::string, std::string> read_merge(const JsonField& entry);
 // false for an unknown post-processor.
 bool read_post_processor(const JsonField& node, TokenTable& table);
 
-// `special` contains the special tokens of the folder. Both functions throw NotNative for unsupported features.
+// These functions read the two native kinds of tokenizers. `special` contains the special tokens of the folder. Both
+// functions throw NotNative for unsupported features.
 BpeDefinition read_byte_level(const TokenizerJson& file, const SpecialTokens& special);
 std::unique_ptr<Tokenizer> make_sentencepiece_json(const TokenizerJson& file, const SpecialTokens& special);
 // Returns the files that save() writes for a tokenizer that was read from `file`: the file and the other tokenizer

@@ -16,8 +16,8 @@ def answer(**fields):
 
 
 def with_argument_objects(messages):
-    """Replaces the arguments of tool calls, which are a JSON text in OpenAI's API, by the object that the text
-    describes."""
+    """Parses the arguments of tool calls, which are JSON texts in OpenAI's API, to objects. Arguments that are not the
+    text of a JSON object remain unchanged."""
 
     def converted(call):
         try:

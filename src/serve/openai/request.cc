@@ -244,7 +244,7 @@ CompletionRequest parse_completion(const json& body, std::vector<std::string>& u
   read_common(fields, out);
   out.prompts = read_prompts(fields);
   if (static_cast<int64_t>(out.prompts.size()) * out.n > kMaxChoices) {
-    wrong_field("n", fmt::format("prompts times n: expected at most {}, found {}", kMaxChoices,
+    wrong_field("n", fmt::format("expected at most {} choices (prompts times n), found {}", kMaxChoices,
                                  static_cast<int64_t>(out.prompts.size()) * out.n));
   }
   out.max_tokens = fields.integer("max_tokens", 16, 0, INT64_MAX);
