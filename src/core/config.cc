@@ -139,7 +139,7 @@ void take_conditional(toml::table& root, const std::string& file, Layers& layers
 
 void add_variant(const std::string& variant, const std::string& files, Layers& layers) {
   const std::vector<std::string> known = layers.variant_names();
-  if (known.empty()) fail("config", "{}: expected a file without a variant, found '+{}'", files, variant);
+  if (known.empty()) fail("config", "{}: the configuration has no variants, found '+{}'", files, variant);
   expect_known(files, variant, known, "a variant");
   for (const auto& [name, table] : layers.variants) {
     if (name == variant) layers.merged.push_back(table);

@@ -206,7 +206,7 @@ class Preparation {
           }
         });
     const std::vector<std::string> texts = sample.take();
-    if (texts.empty()) fail("data", "{}: no text for training a tokenizer{}", names(), left_out.note());
+    if (texts.empty()) fail("data", "{}: found no text to train a tokenizer with{}", names(), left_out.note());
     const size_t bytes = std::accumulate(texts.begin(), texts.end(), size_t{0},
                                          [](size_t sum, const std::string& text) { return sum + text.size(); });
     log::info("training a tokenizer with {} pieces on {}", options_.train_pieces,

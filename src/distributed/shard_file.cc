@@ -84,7 +84,7 @@ struct ShardReader::Impl {
   void check(const std::string& name, Whole& whole) const;
   const Whole& whole(const std::string& name) const {
     const auto found = tensors.find(name);
-    if (found == tensors.end()) fail("checkpoint", "{}: no shard of tensor '{}'", folder, name);
+    if (found == tensors.end()) fail("checkpoint", "{}: found no shard of tensor '{}'", folder, name);
     return found->second;
   }
 };
@@ -184,7 +184,7 @@ const std::vector<int64_t>& ShardReader::shape(const std::string& name) const { 
 at::Tensor ShardReader::read(const std::string& name, int64_t begin, int64_t end) const {
   const auto& whole = impl_->whole(name);
   if (begin < 0 || end < begin || end > elements(whole.shape)) {
-    fail("checkpoint", "{}: {}: expected a part of {} elements, found {} to {}", impl_->folder, name,
+    fail("checkpoint", "{}: {}: expected a range within {} elements, found {} to {}", impl_->folder, name,
          elements(whole.shape), begin, end);
   }
   at::Tensor out;

@@ -271,7 +271,7 @@ std::string StoreBarrier::wait(const std::string& failure) {
   }
   while (watchdog_.failure().empty() && RankWatchdog::Clock::now() < end + timeout_) std::this_thread::sleep_for(20ms);
   const std::string known = watchdog_.failure();
-  throw RunError(known.empty() ? "distributed: no connection to the store" : known);
+  throw RunError(known.empty() ? "distributed: the connection to the rendezvous store is lost" : known);
 }
 
 }  // namespace lazy::distributed

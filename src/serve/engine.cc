@@ -58,8 +58,9 @@ Engine::Submission Engine::Impl::submit(GenerationRequest request, std::shared_p
   if (request.prompt.empty()) return {0, Refusal::invalid, "the prompt is empty"};
   for (const int64_t id : request.prompt) {
     if (id >= 0 && id < model.config().vocab_size) continue;
-    return {0, Refusal::invalid,
-            fmt::format("prompt: token {} is outside the model's vocabulary of {}", id, model.config().vocab_size)};
+    return {
+        0, Refusal::invalid,
+        fmt::format("prompt: token {} is outside the model's vocabulary of {} tokens", id, model.config().vocab_size)};
   }
   try {
     request.sampling.validate("generate");

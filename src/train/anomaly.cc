@@ -14,8 +14,8 @@ namespace lazy::train {
 
 namespace {
 
-// Returns a description of the spike if `value` exceeds spike_factor times the median of `window`. Returns "" if there
-// is no spike, or if `window` has fewer than spike_window values.
+// Returns a description of the spike if `value` exceeds spike_factor times the median of `window`. Returns ""
+// otherwise, and if `window` has fewer than spike_window values.
 std::string describe_spike(const AnomalyOptions& options, const std::vector<double>& window, double value,
                            const char* what) {
   if (options.spike_factor <= 0 || static_cast<int64_t>(window.size()) < options.spike_window) return "";

@@ -41,7 +41,7 @@ std::string memory_text(const Json& memory, double capacity) {
   std::string text = fmt::format("{:<30}", "memory of each GPU");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", mode);
   text += "\n" + rows(memory, "state") + rows(memory, "activations");
-  text += "  the larger of the following parts\n" + rows(memory, "passing");
+  text += "  plus the larger of the following parts\n" + rows(memory, "passing");
   text += fmt::format("  {:<28}", "peak");
   for (const auto& [mode, plan] : memory.items()) text += fmt::format("{:>13}", bytes(plan["peak_bytes"]));
   text += fmt::format("\n  {:<28}", fmt::format("fits into {:g} GiB", capacity));
@@ -125,11 +125,11 @@ std::string plan_text(const Json& plan) {
   }
   text += data_text(plan["data"]);
   const Json& checkpoint = plan["checkpoint"];
-  text +=
-      fmt::format("checkpoint  {} each; size of the {} that are kept: {}; model {}\n", bytes(checkpoint["bytes"]),
-                  checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
-                  checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "depends on their number",
-                  bytes(checkpoint["model_bytes"]));
+  text += fmt::format(
+      "checkpoint  {} each; kept: {} ({}); exported model: {}\n", bytes(checkpoint["bytes"]),
+      checkpoint["kept"].get<int64_t>() > 0 ? std::to_string(checkpoint["kept"].get<int64_t>()) : "all",
+      checkpoint["kept"].get<int64_t>() > 0 ? bytes(checkpoint["kept_bytes"]) : "size depends on their number",
+      bytes(checkpoint["model_bytes"]));
   return text;
 }
 

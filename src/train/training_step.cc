@@ -126,7 +126,7 @@ AnomalyAction Trainer::handle_anomaly(const StepResult& result) {
       check_anomaly(config_.anomalies, state_.anomalies, result.loss, result.gradient_norm);
   const int64_t number = state_.step + 1;
   if (decision.action == AnomalyAction::skip) {
-    log::warn("step {}: {}; its update is skipped ({} in a row)", number, decision.problem,
+    log::warn("step {}: {}; its update is skipped ({} consecutive skips)", number, decision.problem,
               state_.anomalies.skipped_in_a_row);
   }
   if (decision.action != AnomalyAction::none && decision.action != AnomalyAction::skip) {

@@ -143,7 +143,7 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split,
     shards.emplace_back(corpus / name, check);
     const ShardHeader& h = shards.back().header();
     if (h.tokenizer_fingerprint != info.tokenizer.fingerprint || h.vocab_size != info.tokenizer.vocab_size) {
-      fail("corpus", "{}: prepared with tokenizer {:016x} with {} entries, but corpus.json specifies {:016x} with {}",
+      fail("corpus", "{}: prepared with tokenizer {:016x} ({} entries), but corpus.json specifies {:016x} ({} entries)",
            (corpus / name).string(), h.tokenizer_fingerprint, h.vocab_size, info.tokenizer.fingerprint,
            info.tokenizer.vocab_size);
     }
@@ -151,7 +151,9 @@ std::vector<Shard> open_shards(const fs::path& corpus, const std::string& split,
     tokens += shards.back().tokens();
   }
   if (documents != found->second.documents || tokens != found->second.tokens) {
-    fail("corpus", "{}: split \"{}\": corpus.json specifies {} tokens in {} documents, but the shards contain {} in {}",
+    fail("corpus",
+         "{}: split \"{}\": corpus.json specifies {} tokens in {} documents, but the shards contain {} tokens in {} "
+         "documents",
          corpus.string(), split, found->second.tokens, found->second.documents, tokens, documents);
   }
   return shards;

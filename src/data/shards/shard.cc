@@ -163,7 +163,7 @@ void Shard::verify() const {
   const uint64_t most = header_.token_bytes == 2 ? largest<uint16_t>(tokens_, header_.tokens)
                                                  : largest<uint32_t>(tokens_, header_.tokens);
   if (header_.tokens > 0 && most >= static_cast<uint64_t>(header_.vocab_size)) {
-    fail("shard", "{}: id {} is outside of the vocabulary of {}", name, most, header_.vocab_size);
+    fail("shard", "{}: id {} is outside of the vocabulary of {} tokens", name, most, header_.vocab_size);
   }
 }
 
@@ -192,7 +192,8 @@ void Shard::read_checked(int64_t begin, int64_t count, int64_t* out) const {
   read(begin, count, out);
   const int64_t most = count > 0 ? *std::max_element(out, out + count) : 0;
   if (most >= header_.vocab_size) {
-    fail("shard", "{}: id {} is outside of the vocabulary of {}", map_.path().string(), most, header_.vocab_size);
+    fail("shard", "{}: id {} is outside of the vocabulary of {} tokens", map_.path().string(), most,
+         header_.vocab_size);
   }
 }
 

@@ -32,7 +32,7 @@ BpeVocabulary::BpeVocabulary(const nlohmann::json& vocab, std::string field, Bpe
     const auto id = value.get<int32_t>();
     if (static_cast<size_t>(id) >= definition.tokens.size()) definition.tokens.resize(id + 1);
     if (!spellings_.emplace(id, token).second) {
-      throw NotNative(fmt::format("{}: \"{}\": the id {}, which another token also has,", field_, token, id));
+      throw NotNative(fmt::format("{}: \"{}\": the same id {} for two tokens", field_, token, id));
     }
     const std::optional<std::string> bytes = printable_to_bytes(token);
     definition.reachable.resize(definition.tokens.size());

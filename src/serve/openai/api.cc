@@ -96,7 +96,8 @@ std::string allow_header(std::string_view method) {
 
 void check_ids(const std::vector<int64_t>& ids, int64_t size, const char* field) {
   for (const int64_t id : ids) {
-    if (id >= size) wrong_field(field, fmt::format("token {} is outside the model's vocabulary of {}", id, size));
+    if (id >= size)
+      wrong_field(field, fmt::format("token {} is outside the model's vocabulary of {} tokens", id, size));
   }
 }
 
@@ -129,7 +130,7 @@ void Api::handle(HttpRequest request, const std::shared_ptr<Exchange>& exchange)
     }
     // The key is checked first, so that clients without a valid key cannot find out which paths exist.
     if (!(fitting && fitting->open) && !keys_.accepts(request.authorization)) {
-      throw ApiError(401, "a valid API key is required: Authorization: Bearer KEY", "", "invalid_api_key");
+      throw ApiError(401, "a valid API key is required (header Authorization: Bearer KEY)", "", "invalid_api_key");
     }
     if (!fitting && allowed.empty()) {
       throw ApiError(404, "unknown path: " + to_valid_utf8(request.path.substr(0, 200)), "", "not_found");

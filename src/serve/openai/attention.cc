@@ -45,13 +45,13 @@ void check_fits(const ServedModel& model, const AttentionRequest& request) {
   }
   for (const int64_t id : request.tokens) {
     if (id >= model.vocab_size) {
-      wrong_field("tokens", fmt::format("token {} is outside the vocabulary of {}", id, model.vocab_size));
+      wrong_field("tokens", fmt::format("token {} is outside the vocabulary of {} tokens", id, model.vocab_size));
     }
   }
   for (const HeadChoice& row : request.rows) {
     if (row.layer < shape.layers && row.head < shape.heads) continue;
-    wrong_field("rows", fmt::format("[{}, {}]: the model has {} layers of {} heads, counted from 0", row.layer,
-                                    row.head, shape.layers, shape.heads));
+    wrong_field("rows", fmt::format("[{}, {}]: the model has {} layers with {} heads each, both counted from 0",
+                                    row.layer, row.head, shape.layers, shape.heads));
   }
   const int64_t numbers =
       3 * (length - request.first) * shape.layers * shape.heads + static_cast<int64_t>(request.rows.size()) * length;
