@@ -268,8 +268,8 @@ ConfigSection Config::section(const std::string& name) {
   return ConfigSection(this, name);
 }
 
-// Returns the part of an error message that suggests a known key, of the same section or of another one, for an unknown
-// key.
+// Returns the end of the error message for an unknown key: the suggestion of a similar key of this section or of
+// another section, or "" if no known key is similar.
 static std::string suggestion(const std::map<std::string, std::set<std::string>>& known, const std::string& section,
                               const std::string& key) {
   std::map<std::string, std::string> elsewhere;  // maps a key to its section

@@ -38,9 +38,9 @@ class ConfigSection {
   typename Table::Value choice(const std::string& key, typename Table::Value fallback, const Table& table) {
     return *table.find(choice(key, table.name(fallback), table.names()));
   }
-  // The value may also be a single string.
+  // Returns the value of a key that may be a list of strings or a single string.
   std::vector<std::string> strings(const std::string& key, const std::vector<std::string>& fallback);
-  // The value may also be a single number.
+  // Returns the value of a key that may be a list of numbers or a single number.
   std::vector<double> numbers(const std::string& key, const std::vector<double>& fallback);
   // Returns where the key was set, "train.toml:12" or "--set", for error messages of the caller.
   std::string where(const std::string& key) const;
@@ -66,8 +66,8 @@ class Config {
   // Returns the merged configuration as TOML text that loads to the same values.
   std::string to_toml() const;
   const std::string& name() const { return name_; }
-  // Returns the folder of the configuration file. Relative paths in the file are relative to this folder. Empty for
-  // parsed text.
+  // Returns the folder of the configuration file. Relative paths in the file are relative to this folder. Returns an
+  // empty path if the configuration was parsed from a text.
   const std::filesystem::path& directory() const { return directory_; }
 
  private:

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Owns a file descriptor.
+// Owns a file descriptor and closes it.
 struct Descriptor {
   int fd;
   ~Descriptor() {

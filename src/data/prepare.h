@@ -23,7 +23,7 @@ struct PrepareOptions {
   int64_t shard_bytes = 256ll << 20;
   int threads = 1;
   bool code = false;  // also read source code from folders
-  // format of standard input and of files with unknown extensions (find_sources)
+  // Format of standard input and of files with unknown extensions (argument `other` of find_sources).
   std::optional<TextFormat> other_format;
   DocumentOptions documents;
 };

@@ -62,8 +62,8 @@ class DataParallel {
   // tensors that do not belong to a parameter, such as the step count, exist only on rank 0. Collective.
   Parameters gather_state(const Parameters& state);
   std::map<std::string, at::Tensor> scatter_state(std::map<std::string, at::Tensor> state, const std::string& file);
-  // For sharded checkpoints. state_shards returns this rank's shards of the optimizer state; read_state reads the
-  // shards that this rank needs from a checkpoint.
+  // These functions are for sharded checkpoints. state_shards returns this rank's shards of the optimizer state, and
+  // read_state reads the shards that this rank needs from a checkpoint.
   std::vector<TensorShard> state_shards(const Parameters& state) const;
   std::map<std::string, at::Tensor> read_state(const ShardReader& reader, const std::string& file) const;
 

@@ -20,8 +20,8 @@ namespace lazy::distributed {
 
 class FullyShardedWeights final : public ShardHooks {
  public:
-  // Keeps this rank's shard of the weights, which must be equal on all ranks. The model and the communicator must
-  // outlive this object. After its destruction the model has no weights.
+  // The weights of the model must be equal on all ranks. This object keeps only the shard of this rank. The model and
+  // the communicator must outlive this object. After its destruction the model has no weights.
   FullyShardedWeights(LanguageModel& model, Communicator& communicator);
   ~FullyShardedWeights() override;
 

@@ -45,7 +45,7 @@ class ShardedGradientReducer {
   ShardedGradientReducer(std::vector<GradientBucket>& buckets, Communicator& communicator)
       : buckets_(buckets), communicator_(communicator) {}
 
-  // Adds the gradient of the slot's parameter to the bucket and releases it. If the bucket is now complete, its
+  // Adds grad() of the slot's parameter to the bucket and then releases grad(). If the bucket is now complete, its
   // reduction starts.
   void add_gradient(GradientBucket& bucket, GradientBucket::Slot& slot);
   // Reduces incomplete buckets. Afterwards every bucket contains its reduced shard.

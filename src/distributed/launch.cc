@@ -86,7 +86,8 @@ RankInfo rank_info_from_environment() {
     }
     return info;
   }
-  // SLURM_STEP_NUM_TASKS is only set in job steps. SLURM_PROCID and SLURM_NTASKS are also set in the batch script.
+  // SLURM_PROCID and SLURM_NTASKS are also set in the batch script, which is not a rank. SLURM_STEP_NUM_TASKS is set
+  // only in job steps.
   if (variable("SLURM_PROCID") && variable("SLURM_STEP_NUM_TASKS")) {
     RankInfo info = read_variables("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID");
     const auto hosts = variable("SLURM_STEP_NODELIST");

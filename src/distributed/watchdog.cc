@@ -212,7 +212,7 @@ std::string RankWatchdog::failure() {
 void RankWatchdog::diagnose_and_throw(const std::string& error) {
   diagnosing_ = true;
   std::string found;
-  // Running ranks send a heartbeat in each interval.
+  // Running ranks send a heartbeat in each interval, so a rank without a heartbeat for five intervals is not running.
   for (const auto end = Clock::now() + 10 * interval_; found.empty() && Clock::now() < end;) {
     std::this_thread::sleep_for(interval_);
     found = diagnose(5 * interval_, false);

@@ -31,7 +31,8 @@ class RankWatchdog {
   void begin_wait(const char* what);
   void end_wait() { waiting_since_ = Clock::time_point::max(); }
 
-  // Marks that the main thread waits for a thread of this process, which may hang if another rank has failed.
+  // Marks that the main thread waits for another thread of this process. That thread may hang if another rank has
+  // failed.
   void begin_join() { joining_since_ = Clock::now(); }
   void end_join() { joining_since_ = Clock::time_point::max(); }
 

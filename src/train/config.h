@@ -29,7 +29,7 @@ struct TrainConfig {
   ModelConfig model;
   bool vocab_size_from_corpus = true;      // true if [model] vocab_size is absent or 0
   bool special_ids_from_tokenizer = true;  // true if [model] has neither bos_token_id nor eos_token_id
-  // [model] from: folder of the pretrained model to continue from; empty: start from random weights
+  // Key `from` of [model]: folder of the pretrained model to continue from. Empty: start from random weights.
   std::filesystem::path from;
   OffsetSchedule offset_schedule;  // key offset_schedule of [model]
 

@@ -1,5 +1,5 @@
-// The identity of a run: the configuration completed from the corpus, the settings that are compared when a run
-// resumes, and the facts in run.json and in the log.
+// Functions that complete the configuration of a run from its corpus, compare its settings when it resumes, and collect
+// the facts for run.json and for the log.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -21,7 +21,8 @@ nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& 
 void compare_settings(const nlohmann::ordered_json& checkpoint, const nlohmann::ordered_json& now,
                       const std::string& file);
 
-// For each corpus: its size, its weight, and its share and number of epochs within the first `position` sequences.
+// Returns for each corpus its size, its weight, and its share and number of epochs within the first `position`
+// sequences.
 nlohmann::ordered_json corpus_facts(const Sequences& sequences, int64_t position);
 // Returns the scalar data/epochs for the log; for a mixture of corpora data/epochs/NAME and data/share/NAME.
 Scalars data_progress(const Sequences& sequences, int64_t position);

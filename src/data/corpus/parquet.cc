@@ -27,7 +27,7 @@ constexpr size_t kPipeBytes = 1 << 20;
 constexpr int kStatusFd = 3;   // file descriptor of the status file in the child process
 constexpr int kNoPyarrow = 3;  // exit code of read_parquet.py if pyarrow is missing
 
-// Owns a file descriptor.
+// Owns a file descriptor and closes it.
 struct Descriptor {
   explicit Descriptor(int number = -1) : fd(number) {}
   ~Descriptor() { reset(); }

@@ -32,7 +32,7 @@ struct CorpusInfo {
 };
 
 void write_corpus_info(const std::filesystem::path& folder, const CorpusInfo& info);
-// Errors contain the file and the field.
+// Reads corpus.json of a folder. Errors contain the file and the field.
 CorpusInfo read_corpus_info(const std::filesystem::path& folder);
 
 // Opens the shards of one split and checks that they match corpus.json. `corpus` is a folder, or a single shard file,

@@ -96,7 +96,7 @@ struct ShardTokenizer {
 class ShardWriter {
  public:
   ShardWriter(const std::filesystem::path& path, const ShardTokenizer& tokenizer);
-  // Ids must be in [0, vocab_size).
+  // Writes one document. Its ids must be in [0, vocab_size).
   void add(std::span<const int32_t> document, uint64_t source_bytes) {
     append(document);
     end_document(source_bytes);

@@ -30,9 +30,9 @@ struct BpeDefinition {
   std::map<std::string, std::string> files;  // maps file names to contents, as save() writes them
 };
 
-// Reads vocab.json and merges.txt as the tokenizer class of the folder defines (GPT-2 if no class is given), or Hugging
-// Face's tokenizer.json. Errors contain the file and the field. Throws NotNative (tokenizer_json.h) for features that
-// this class does not compute exactly.
+// read_vocab_and_merges() uses the settings of the tokenizer class that the folder names, or of GPT-2 if the folder
+// names none. read_tokenizer_json() reads Hugging Face's tokenizer.json. Errors contain the file and the field. Both
+// functions throw NotNative (tokenizer_json.h) for features that make_bpe_tokenizer() does not support exactly.
 BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges);
 BpeDefinition read_tokenizer_json(const std::filesystem::path& path);
 

@@ -190,8 +190,8 @@ class SentencePieceFolder final : public Tokenizer {
   int64_t size_ = 0;
 };
 
-// Loads a folder with both files. tokenizer.json is used, as in transformers, because only this file contains the added
-// tokens. If one of the files cannot be read, the remaining file is used.
+// Loads a folder that contains tokenizer.json and tokenizer.model. tokenizer.json is used, as in transformers, because
+// only this file contains the added tokens. If one of the files cannot be read, the remaining file is used.
 std::unique_ptr<Tokenizer> load_json_beside_model(const fs::path& folder) {
   const std::string json_name = (folder / "tokenizer.json").string(),
                     model_name = (folder / "tokenizer.model").string();

@@ -53,7 +53,8 @@ Regex::Regex(const std::string& pattern, const std::string& field) : impl_(std::
   impl_->context = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(impl_->context, UINT32_MAX);  // no limit: a long run of spaces is valid and needs many steps
   pcre2_set_depth_limit(impl_->context, UINT32_MAX);
-  // Short texts have a limit that only patterns with exponential backtracking, such as (a+)+$, reach.
+  // The match limit for short texts is so high that only patterns with exponential backtracking, such as (a+)+$, reach
+  // it.
   impl_->short_context = pcre2_match_context_copy(impl_->context);
   pcre2_set_match_limit(impl_->short_context, kShortLimit);
 }

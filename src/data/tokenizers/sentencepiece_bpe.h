@@ -51,10 +51,9 @@ class SentencePieceBpe {
   std::array<int32_t, 128> ascii_{};
   std::unordered_map<uint32_t, int32_t> characters_;
   std::vector<int32_t> byte_ids_;
-  bool cut_at_space_ = false,
-       // cut_at_space_: no piece contains a space after a different character. cut_at_line_end_: no piece contains a
-       // line end.
-      cut_at_line_end_ = false;
+  // A text can be cut before a space if no piece contains a space after a different character (cut_at_space_), and at a
+  // line end if no piece contains a line end (cut_at_line_end_).
+  bool cut_at_space_ = false, cut_at_line_end_ = false;
   CacheOwner owner_;
 };
 

@@ -300,7 +300,6 @@ BpeDefinition read_tokenizer_json(const std::filesystem::path& path) {
   return read_byte_level(TokenizerJson(path), SpecialTokens(path.parent_path()));
 }
 
-// Reads vocab.json and merges.txt.
 BpeDefinition read_vocab_and_merges(const std::filesystem::path& vocab, const std::filesystem::path& merges) {
   const std::string vocab_text = read_file(vocab), merges_text = read_file(merges);
   auto words = nlohmann::json::parse(vocab_text, nullptr, false);
