@@ -21,9 +21,9 @@ class PythonService {
   PythonService(const char* operation, std::string what, std::string script, nlohmann::ordered_json first);
   ~PythonService();
 
-  // Starts the child if it is not running and returns its answer to the first line. Throws Error if Python or a package
-  // is missing or if the script rejects the first line. Throws RunError if the child terminates or does not answer in
-  // time. Throws Interrupted and stops the child after a stop signal (core/stop.h).
+  // Starts the child, after it has stopped a running child, and returns the answer to the first line. Throws Error if
+  // Python or a package is missing or if the script rejects the first line. Throws RunError if the child terminates or
+  // does not answer in time. Throws Interrupted and stops the child after a stop signal (core/stop.h).
   nlohmann::ordered_json start();
 
   // Throws RunError and stops the child if no answer arrives within `seconds`. The answer may contain the key "error".

@@ -175,7 +175,7 @@ TrainConfig TrainConfig::load(const fs::path& path, const std::vector<std::strin
   require(config, "training", "steps");
   require(config, "data", "corpus");
   ModelConfig trained = c.model;
-  // A vocab_size of 0 is replaced by the vocabulary size of the corpus later.
+  // A vocab_size of 0 is allowed here, because it is replaced by the vocabulary size of the corpus later.
   trained.vocab_size = std::max<int64_t>(trained.vocab_size, 1);
   try {
     trained.validate();

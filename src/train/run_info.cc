@@ -86,7 +86,8 @@ nlohmann::ordered_json run_settings(const TrainConfig& config, const Sequences& 
   for (const auto& [key, value] : model.items()) out["model." + key] = value;
   out["corpus.tokenizer_fingerprint"] = fmt::format("{:016x}", sequences.tokenizer_fingerprint());
   out["corpus.tokens"] = sequences.tokens();
-  if (sequences.parts().size() > 1) {  // The order of the parts determines the order of the sequences.
+  // A resumed run needs the corpora in the same order, because it determines the order of the sequences.
+  if (sequences.parts().size() > 1) {
     for (const auto& part : sequences.parts()) out["corpus.parts"].push_back(part.tokens);
   }
   out["threads"] = thread_count();

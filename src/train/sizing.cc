@@ -193,8 +193,8 @@ RunSize choose_size(const SizingRequest& r, const MeasureSpeed& measure) {
     rate = measured[best] * flops(best);
     hoped = kHoped;
   }
-  // Measure again with the batch size and sequence length that follow from the first measurement, because the load of
-  // other programs varies.
+  // Measure again, because the load of other programs varies. The second measurement uses the batch size and sequence
+  // length that follow from the first one.
   const double again = measure(sizes[best], measured[best], 3 * seconds);
   if (!lay_out(sizes[best], r, 2 / (1 / again + 1 / measured[best]))) too_little_memory(sizes[best]);
   return sizes[best];

@@ -19,7 +19,7 @@ BATCH_ROWS = 256
 def fail(code, message):
     print(" ".join(str(message).split()), file=sys.stderr)
     sys.stderr.flush()
-    os._exit(code)  # exits without flushing; buffered output is not needed
+    os._exit(code)  # ends the process without writing the buffered rows, which are not needed
 
 
 def column_type(schema, column):

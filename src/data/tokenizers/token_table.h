@@ -16,7 +16,7 @@ namespace lazy {
 
 struct TokenTable {
   std::vector<AddedToken> added;  // special and added tokens with their ids
-  // Maps the keys that are set to texts, for example "bos_token" to "<s>". Chat templates use these texts.
+  // Maps each defined key to the text of its token, for example "bos_token" to "<s>". Chat templates use these texts.
   std::map<std::string, std::string> texts;
   std::optional<int32_t> bos, eos;
   std::vector<int32_t> prefix, suffix;  // ids that transformers adds before and after a text (add_special_tokens=True)

@@ -26,7 +26,7 @@ std::string access_line(const AccessRecord& record);
 // runs.
 class AccessLog {
  public:
-  explicit AccessLog(const std::string& path);  // "-": standard error. Throws Error if it cannot be opened
+  explicit AccessLog(const std::string& path);  // "-" selects standard error. Throws Error if the file cannot be opened
   ~AccessLog();
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
