@@ -91,9 +91,9 @@ toml::table parse_toml(const std::string& text, const std::string& name) {
 
 namespace {
 
-// An installed program has the folder configs/ of the repository next to it. Paths inside these configurations are
-// relative to the folder of the user, so the files must be copied before use. The error for a missing configuration
-// therefore shows the command that copies them.
+// Throws Error if `path` does not exist but an installed configuration has this name. An installed program has the
+// folder configs/ of the repository next to it. Relative paths in a configuration are relative to its file, so the user
+// copies the folder first; otherwise results would be written into the installation. The message shows the command.
 void name_shipped(const fs::path& path) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error), shipped = program.parent_path() / path;

@@ -109,8 +109,9 @@ std::string as_model_and_recipe(const std::string& stem, const fs::path& configs
   return "";
 }
 
-// Searches `folder` and then `configs` for a file NAME.toml that declares the variant. Returns the part of a message
-// that tells how to use it, or "" if there is none. If `variant` is empty, only the file must exist.
+// Searches `folder` and then `configs` for a file NAME.toml that declares the variant. Returns a hint for an error
+// message, such as "use FILE+VARIANT", or "" if no file is found. If `variant` is empty, the first existing file is
+// used.
 std::string as_variant(const fs::path& folder, const fs::path& configs, const std::string& name,
                        const std::string& variant) {
   for (const fs::path& place : {folder, configs}) {

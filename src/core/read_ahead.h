@@ -78,7 +78,7 @@ class ReadAhead {
   std::deque<Item> ready_;
   std::exception_ptr error_;
   bool stopping_ = false, ended_ = false;
-  std::thread thread_;  // declared last because it uses the other members
+  std::thread thread_;  // declared last because the thread uses the other members
 };
 
 }  // namespace lazy

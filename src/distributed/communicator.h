@@ -62,7 +62,8 @@ class Communicator {
   // rank.
   void barrier(const char* what);
 
-  // Returns element-wise fp64 sums of a few numbers over all ranks.
+  // Returns the element-wise sums of `values` over all ranks, computed in fp64. All ranks pass the same number of
+  // values.
   std::vector<double> sum(const std::vector<double>& values);
   // Returns the text of rank 0 on all ranks.
   std::string broadcast(const std::string& text);

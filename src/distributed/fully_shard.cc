@@ -35,8 +35,8 @@ FullyShardedWeights::~FullyShardedWeights() { model_.set_shard_hooks(nullptr); }
 
 void FullyShardedWeights::make_groups(const ShardUnit& unit, size_t index, at::ScalarType compute, size_t& parameters) {
   Group compute_group{.unit = index, .dtype = compute}, fp32_group{.unit = index};
-  // Pairs of storages: fp32 master weights that matrix products do not read, and the copy in the compute dtype that
-  // they do read.
+  // Pairs of storages: the fp32 master weights of a linear layer, and their copy in the compute dtype, which the matrix
+  // products read instead.
   std::vector<std::pair<c10::Storage, c10::Storage>> replaced;
   if (compute != at::kFloat) {
     for (const Linear* linear : unit.products) {

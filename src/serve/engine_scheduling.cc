@@ -90,7 +90,7 @@ void Engine::Impl::reserve(std::vector<Sequence*>& texts) {
     Sequence& s = *texts[n];
     while (!s.ended && s.memory && !wants_no_step(s) && !store->grow(*s.memory, s.computed + 1)) {
       if (!queued.empty()) {
-        receive(0);  // reading tokens may end sequences
+        receive(0);  // receives sampled tokens; sequences that thereby end free their memory
         continue;
       }
       Sequence* victim = nullptr;

@@ -208,8 +208,8 @@ int64_t product_weights(const ModelConfig& model) {
   int64_t sum = 0;
   for (const ParameterShape& p : parameter_shapes(model)) {
     // Two kinds of weights are used in fp32 and therefore need no copy in the compute dtype: the projections of
-    // relative position encodings and the projections of MAC layers (Titans, memory as context), whose segments all
-    // read the fp32 weights except for the last segment.
+    // relative position encodings and the projections of MAC layers (Titans, memory as context). A MAC layer processes
+    // a text in segments, and all segments except the last one read the fp32 weights.
     const bool apart = p.name.ends_with(".r_proj.weight") ||
                        (model.mixer.type == MixerType::titans_mac && p.name.find(".memory.") != std::string::npos) ||
                        (model.mixer.type == MixerType::titans_mac && is_own_attention(model, p.name));

@@ -45,7 +45,7 @@ void AdamW::step(double lr, double norm, double max_norm) {
   at::NoGradGuard no_grad;
   ++steps_taken_;
   if (steps_tensor_.defined()) steps_tensor_.fill_(static_cast<double>(steps_taken_));
-  // The kernel divides by grad_scale, so clipping needs no separate pass.
+  // The fused kernel divides the gradients by grad_scale, so clipping needs no separate pass over the gradients.
   std::optional<at::Tensor> grad_scale;
   if (max_norm > 0 && norm > max_norm) grad_scale = at::full_like(steps_tensor_, norm / max_norm);
   for (auto& group : groups_) {

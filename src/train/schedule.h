@@ -30,7 +30,7 @@ struct Schedule {
   double peak = 4e-4;        // lr in the formulas
   int64_t warmup_steps = 0;  // w in the formulas; 0 <= w <= steps
   int64_t steps = 1;         // T in the formulas
-  double min_factor = 0.1;   // m: fraction of the peak rate at t = T
+  double min_factor = 0.1;   // m in the formulas: the rate at step T as a fraction of the peak
   Decay decay = Decay::cosine;
 
   // Reads [lr_scheduler]. `peak` is optimizer.lr, `steps` is training.steps.

@@ -127,7 +127,7 @@ EventWriter::EventWriter(const fs::path& directory, double wall_time, int64_t pu
   append_bytes(version, 3, "brain.Event:2");
   record(version);
   if (purge_from > 0) {
-    std::string session;  // message SessionLog { SessionStatus status = 1; }, START = 1
+    std::string session;  // message SessionLog { SessionStatus status = 1; } with the status START, whose value is 1
     append_key(session, 1, kVarint);
     append_varint(session, 1);
     std::string event = event_head(wall_time, purge_from);

@@ -114,8 +114,8 @@ void Trainer::keep_to_time(double seconds) {
   int64_t fitting = 0;
   if (left > 0) {
     if (state_.step <= config_.schedule.warmup_steps) return;
-    if (timed_from_step_ < 0 ||
-        state_.step <= timed_from_step_) {  // the measurement starts: first call, or first call after a roll back
+    // The measurement starts in the first call, and again in the first call after a roll back.
+    if (timed_from_step_ < 0 || state_.step <= timed_from_step_) {
       timed_from_step_ = state_.step;
       timed_from_seconds_ = seconds;
       return;

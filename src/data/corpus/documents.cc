@@ -185,7 +185,7 @@ std::string text_of(std::string_view line, const RawBatch& batch, int64_t number
   if (std::optional<std::string> text = long_text_of(line, field)) return std::move(*text);
   std::optional<FieldReader> parsed(field);
   bool valid = Json::sax_parse(line, &*parsed);
-  if (!valid) {  // accept also what Python's json module writes although it is not valid JSON, such as NaN
+  if (!valid) {  // Python's json module also writes values that are not valid JSON, such as NaN. They are accepted too.
     Json json = parse_python_json(line);
     valid = !json.is_discarded();
     parsed.emplace(field).take(json);

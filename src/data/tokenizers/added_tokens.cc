@@ -25,7 +25,7 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens) : tokens_(s
   std::sort(tokens_.begin(), tokens_.end(), [](const AddedToken& a, const AddedToken& b) {
     const auto first = [](const AddedToken& t) { return static_cast<unsigned char>(t.content[0]); };
     if (first(a) != first(b)) return first(a) < first(b);
-    return a.content.size() > b.content.size();  // the longest token first
+    return a.content.size() > b.content.size();  // among tokens with the same first byte, the longest comes first
   });
   by_byte_.assign(257, 0);
   for (const AddedToken& token : tokens_) ++by_byte_[static_cast<unsigned char>(token.content[0]) + 1];

@@ -69,7 +69,7 @@ void BpeVocabulary::add_merge(std::string_view left, std::string_view right, con
   const std::string first(left), second(right);
   const int32_t a = id_of(first, where), b = id_of(second, where);
   if (!pairs_.insert(static_cast<uint64_t>(static_cast<uint32_t>(a)) << 32 | static_cast<uint32_t>(b)).second) {
-    throw NotNative(fmt::format("{}: a second merge of the pair \"{}\" \"{}\"", where, first, second));
+    throw NotNative(fmt::format("{}: a repeated merge of the pair \"{}\" \"{}\"", where, first, second));
   }
   definition_.merges.push_back({a, b, id_of(first + second, where)});
 }
