@@ -155,7 +155,7 @@ static void bench_train(CLI::App& command) {
   command.add_flag("--profile", b.profile, "Also report the ten most expensive kernels");
   command.callback([s] {
     const nlohmann::json result = benchmarks::run_train(s->read());
-    if (!result.is_null()) write_json(result, s->json);  // only rank 0 has a result
+    if (!result.is_null()) write_json(result, s->json);  // run_train() returns null on every rank except rank 0
   });
 }
 

@@ -77,7 +77,8 @@ std::string by_kernel(const Json& sizes) {
 std::string driver_version() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string word;
-  while (file >> word) {  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  ..."
+  // the first line of the file: "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  ..."
+  while (file >> word) {
     if (word.size() >= 3 && word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != word.npos)
       return word;
   }
@@ -92,7 +93,9 @@ std::string version_line() {
 }
 
 Json build_info() {
-  Json cuda = cuda_support(), out;  // called first, because this call initializes CUDA
+  // The devices and the runtime version, which are read below, are known only after cuda_support() has initialized
+  // CUDA.
+  Json cuda = cuda_support(), out;
   out["version"] = LAZY_VERSION;
   out["commit"] = kCommit;
   out["compiler"] = __VERSION__;

@@ -47,7 +47,7 @@ std::atomic<bool> interrupted = false;
 void install_interrupt_handler() {
   struct sigaction action {};
   action.sa_handler = [](int) { interrupted = true; };
-  action.sa_flags = SA_ONSTACK;  // see ops/signal_stack.h for the reason
+  action.sa_flags = SA_ONSTACK;  // run the handler on the alternate stack of ops/signal_stack.h
   sigaction(SIGINT, &action, nullptr);
 }
 

@@ -52,7 +52,7 @@ CLI::Validator suggestions(const std::vector<std::string>& values) {
 
 std::vector<std::pair<std::string, std::string>> values_in_order(const CLI::App& command) {
   std::vector<std::pair<std::string, std::string>> out;
-  std::map<const CLI::Option*, size_t> seen;  // parse_order() lists a repeated option once per value
+  std::map<const CLI::Option*, size_t> seen;  // parse_order() lists an option with several values once per value
   for (const CLI::Option* option : command.parse_order()) {
     const size_t next = seen[option]++;
     if (next < option->results().size()) out.emplace_back(option->get_name(), option->results()[next]);
@@ -70,7 +70,8 @@ std::string shell_word(const std::string& text) {
 
 std::string command_line(const CLI::App& command) {
   std::string line = "lazy " + command.get_name();
-  std::map<const CLI::Option*, size_t> given, written;  // number of occurrences in total and so far
+  // number of occurrences of each option: in total, and written so far
+  std::map<const CLI::Option*, size_t> given, written;
   for (const CLI::Option* option : command.parse_order()) ++given[option];
   for (const CLI::Option* option : command.parse_order()) {
     const size_t n = written[option]++;
@@ -116,7 +117,7 @@ CommandDescription describe(CLI::App& command) {
     CommandDescription description = describe(*child);
     if (!child->get_name().empty()) {
       out.subcommands.push_back(std::move(description));
-    } else {  // an option group, whose options belong to this command
+    } else {  // an option group is not a subcommand: its options belong to this command
       for (OptionDescription& option : description.options) out.options.push_back(std::move(option));
     }
   }
@@ -137,12 +138,12 @@ void add_download_option(CLI::App& command, bool& download) {
 
 void share_cores(int spins) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
-  // argv[0] is a different program if a dynamic linker or an emulator was named on the command line.
+  // Execute /proc/self/exe and not argv[0]: argv[0] is the dynamic linker or the emulator if one starts this program.
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error || program.filename() != "lazy") return;
   std::vector<std::string> arguments = split(read_file("/proc/self/cmdline"), '\0');
-  arguments.pop_back();  // the text after the last zero byte is not an argument
+  arguments.pop_back();  // every argument ends with a zero byte, so split() returns an empty text after the last one
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

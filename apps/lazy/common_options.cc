@@ -72,7 +72,7 @@ double memory_bytes(const std::string& device) {
     return found.empty() ? std::numeric_limits<double>::infinity() : static_cast<double>(found.front().memory);
   }
   const double machine = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  double limit = machine;  // kept if the file contains "max", which means no limit
+  double limit = machine;  // unchanged if the file does not exist; 0 if it contains "max" (no limit)
   std::ifstream("/sys/fs/cgroup/memory.max") >> limit;
   return limit > 0 ? std::min(machine, limit) : machine;
 }

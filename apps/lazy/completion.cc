@@ -30,7 +30,9 @@ std::vector<OptionDescription> shared_options(const CommandDescription& program)
 }
 
 struct CompletionTables {
-  std::string commands, options, choices, valued;  // bodies of shell `case` statements over command paths
+  // Each string is the body of a shell `case` statement. The patterns are command paths, with the option name in
+  // `choices` and `valued`.
+  std::string commands, options, choices, valued;
 };
 
 // described: if true, entries have the form "name:description", for zsh; otherwise they are only names.

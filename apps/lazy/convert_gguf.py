@@ -338,7 +338,7 @@ def main():
     except Refused as error:
         answer(error=str(error))
         return
-    except Exception as error:  # the package raises several types for damaged files
+    except Exception as error:  # gguf raises exceptions of several types for damaged files
         answer(error=f"not a GGUF file, or a damaged GGUF file: {error or type(error).__name__}")
         return
     metadata = Metadata(reader)

@@ -39,7 +39,7 @@ struct Check {
 };
 
 Check check_attention(bool gpu) {
-  constexpr double kTolerance = 1e-4;  // maximum error of fp32 results with TF32 disabled
+  constexpr double kTolerance = 1e-4;  // maximum accepted error of fp32 results, computed with TF32 disabled
   Check check{fmt::format("attention ({})", gpu ? "GPU" : "CPU")};
   try {
     const double error = attention_error(gpu);

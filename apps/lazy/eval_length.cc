@@ -40,7 +40,7 @@ length::LoadedModel load_variant(const std::string& path, const ModelOptions& op
 
 std::vector<length::ModelVariant> model_variants(const LengthArguments& lengths, const EvalArguments& a,
                                                  const EvalMachine& machine) {
-  std::vector<std::string> variants = {""};  // the unchanged model comes first
+  std::vector<std::string> variants = {""};  // the empty variant is the unchanged model
   variants.insert(variants.end(), lengths.variants.begin(), lengths.variants.end());
   std::vector<std::string> labels;
   for (const std::string& path : a.models) {
@@ -55,7 +55,8 @@ std::vector<length::ModelVariant> model_variants(const LengthArguments& lengths,
     for (const std::string& variant : variants) {
       const std::string& path = a.models[m];
       const ModelOptions options = length::parse_variant(variant, a.model_options);
-      options.apply(ModelConfig::from_directory(path));  // reports an invalid variant before the evaluation starts
+      // throws an Error for an invalid variant before the evaluation starts
+      options.apply(ModelConfig::from_directory(path));
       options.streaming();
       all.push_back({variant.empty() ? labels[m] : labels[m] + " " + variant, path, variant,
                      [=, &a, &machine] { return load_variant(path, options, a, machine); }});

@@ -50,7 +50,8 @@ std::vector<Task> selected_tasks(const EvalArguments& a, bool* heldout) {
     for (const Task& task : builtin_tasks()) {
       if (has_task_files(task, a.data)) tasks.push_back(task);
     }
-    if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);  // throws an Error that lists the files
+    // no task has files: this call throws an Error that lists the expected file names
+    if (tasks.empty()) find_task_files(builtin_tasks().front(), a.data, false);
   }
   if (tasks.empty() && !*heldout)
     fail("eval", "nothing to evaluate on: expected --corpus, --text or --data, found none");
@@ -88,10 +89,10 @@ class Collector {
     if (heldout) unfinished_.push_back("heldout");
     for (const Task& task : tasks) unfinished_.push_back(argument_of(task));
   }
-  ResultInfo info;  // describes only the finished tasks
+  ResultInfo info;  // run information for to_json(); its lists cover only the finished tasks
 
   void add(const TaskResult& result) {
-    unfinished_.erase(unfinished_.begin());  // tasks finish in the order of the list
+    unfinished_.erase(unfinished_.begin());  // tasks are finished in the order of this list
     evaluation_.results.push_back(result);
     info.unfinished = unfinished_;
     evaluation_.json = to_json(evaluation_.results, info);
@@ -201,7 +202,8 @@ void evaluate_several(const EvalArguments& a, const EvalMachine& machine) {
   const CompareOptions options;
   std::vector<ModelComparison> comparisons;
   if (!folders.front().tasks.empty())
-    comparisons = compare_all(folders, options);  // the held-out loss cannot be compared by document
+    // result folders have samples of benchmarks only, so the held-out loss cannot be compared by document
+    comparisons = compare_all(folders, options);
   all["comparison"] = to_json(comparisons, options);
   fmt::print("{}", a.json ? dumped(all) : comparisons.empty() ? "" : to_table(comparisons, options));
 }

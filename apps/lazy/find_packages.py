@@ -24,10 +24,11 @@ def can_import(name):
 
 
 def install_command():
-    # sys.executable is empty if Python was found without a PATH.
+    # If Python was started without a PATH, sys.executable is empty.
     python = shlex.quote(sys.executable or os.path.realpath("/proc/self/exe"))
     managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
-    if sys.prefix == sys.base_prefix and os.path.exists(managed):  # pip refuses to install there (PEP 668)
+    # pip refuses to install into an externally managed Python (PEP 668)
+    if sys.prefix == sys.base_prefix and os.path.exists(managed):
         folder = "~/.lazy-python"
         return f"{python} -m venv {folder} && export LAZY_PYTHON={folder}/bin/python && $LAZY_PYTHON -m pip install"
     if importlib.util.find_spec("pip") is None:

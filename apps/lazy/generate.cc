@@ -72,7 +72,8 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
   EngineOptions options{.cache_bytes = max_cache, .max_waiting = kUnlimited};
   options.streaming = arguments.model_options.streaming();
   const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
-  for (const auto& prompt : prompts)  // a text may exceed the training length
+  // max_model_len is the length of the longest text, even if this exceeds the training length
+  for (const auto& prompt : prompts)
     options.max_model_len = std::max(options.max_model_len, tokens_of(prompt));
   if (!options.streaming && paged_unsupported_reason(model.config(), options.max_model_len).empty()) {
     int64_t pages = 1;
@@ -104,7 +105,7 @@ void run(GenerateArguments options) {
   const std::string device = resolve_device(options.device);
   options.model = cli::resolve_model_folder("generate", options.model, options.download);
   options.prompts = read_prompts(options);
-  install_stop_handlers();  // called after reading standard input, which an interrupt must be able to end
+  install_stop_handlers();  // not earlier: an interrupt must be able to end the program while it reads standard input
   ModelFolder folder = load_model_folder(options.model, options.model_options);
   const ModelConfig& config = folder.model.config();
   cli::place_model(folder.model, device, resolve_dtype(options.dtype, device));

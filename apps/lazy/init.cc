@@ -351,7 +351,7 @@ LAZY_COMMAND(init, "Write a training configuration for a text, a time and this m
       "model\n"
       "that was written by `lazy convert --to lazy` gets an offset_schedule, which makes its attention sparse.");
   command.callback([o] {
-    cli::share_cores();  // `lazy train`, whose speed is measured here, does the same
+    cli::share_cores();  // `lazy train` calls share_cores() too, and its speed is measured here
     run(*o);
   });
 });

@@ -92,8 +92,9 @@ class Renderer {
       out.append(at, from.cbegin() + n->position());
       const std::string replacement = style_.replace((*n)[2]);
       const std::string shown = (*n)[1];
-      // If the text of the link is the name of the file, the replacement is printed instead of the text. Otherwise the
-      // replacement is added after the text, in parentheses, or after a colon if the link itself is in parentheses.
+      // Insert the replacement (a `lazy help` command). If the text of the link is the file name of its target, only
+      // the replacement is printed. Otherwise it follows the text in parentheses, or after a colon if the link itself
+      // is in parentheses.
       const std::string target = (*n)[2];
       const bool named = target.starts_with(shown) || target.substr(target.rfind('/') + 1).starts_with(shown);
       const bool in_parentheses = out.ends_with('(');

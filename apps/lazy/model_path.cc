@@ -130,7 +130,7 @@ std::string resolve_model_folder(const char* operation, const std::string& path,
     Json settings;
     try {
       settings = train::verify_checkpoint(checkpoint).settings;
-    } catch (const Error& error) {  // a running training may be removing this checkpoint
+    } catch (const Error& error) {  // a training run that is in progress may delete this checkpoint meanwhile
       problem = error.what();
       continue;
     }

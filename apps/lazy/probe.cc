@@ -66,7 +66,7 @@ std::vector<int64_t> tokens_of(const ProbeArguments& a, const lazy::ModelConfig&
       lazy::fail("probe", "--bos: the {} tokenizer has no BOS token", tokenizer->kind());
     if (a.bos) {
       ids.push_back(*tokenizer->bos_id());
-    } else if (!a.no_bos) {  // the tokenizer's prefix, as in transformers
+    } else if (!a.no_bos) {  // like transformers, insert the tokenizer's prefix (such as BOS)
       ids.insert(ids.end(), tokenizer->tokens().prefix.begin(), tokenizer->tokens().prefix.end());
     }
     ids.insert(ids.end(), encoded.begin(), encoded.end());
@@ -84,7 +84,8 @@ void probe(ProbeArguments a) {
                a.output.empty() ? "--save" : "--output");
   }
   a.model = lazy::cli::resolve_model_folder("probe", a.model, a.download);
-  std::optional<lazy::StopEndsProcess> at_once("probe");  // a signal ends the process until the results are written
+  // Until at_once is reset before the results are written, a signal ends the process immediately.
+  std::optional<lazy::StopEndsProcess> at_once("probe");
   auto model = lazy::LanguageModel::load(a.model);
   const std::vector<int64_t> ids = tokens_of(a, model.config());
   lazy::cli::warn_beyond_training("probe", a.model, model.config(), static_cast<int64_t>(ids.size()));

@@ -30,7 +30,7 @@ namespace lazy {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll(50);  // interval for checking signals
-constexpr double kCancelledSeconds = 1;         // time to send the error events of cancelled streams
+constexpr double kCancelledSeconds = 1;  // time in seconds to send the error events of cancelled streams
 
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;
@@ -99,7 +99,7 @@ class EndOnSignal {
       if (stop.stop_requested()) return;
     }
     log::info("received SIG{} while models are being loaded: exiting", cli::signal_name(cli::drain_signal()));
-    std::_Exit(0);  // the other threads still load the model
+    std::_Exit(0);  // skips destructors, because other threads may still be loading a model
   }
   std::jthread thread_;
 };

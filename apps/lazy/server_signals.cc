@@ -44,7 +44,7 @@ void on_reopen(int) { reopen_requested = true; }
 void install(int signal, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_ONSTACK;  // see ops/signal_stack.h for the reason
+  action.sa_flags = SA_ONSTACK;  // run the handler on the alternate stack of ops/signal_stack.h
   ::sigaction(signal, &action, nullptr);
 }
 

@@ -53,7 +53,8 @@ void measure(SinksArguments a) {
   a.model = lazy::cli::resolve_model_folder("sinks", a.model, a.download);
   if (a.options.length > 0)
     lazy::cli::warn_beyond_training("sinks", a.model, lazy::ModelConfig::from_directory(a.model), a.options.length);
-  std::optional<lazy::StopEndsProcess> at_once("sinks");  // a signal ends the process until the results are written
+  // Until at_once is reset before the results are written, a signal ends the process immediately.
+  std::optional<lazy::StopEndsProcess> at_once("sinks");
   const auto tokenizer = lazy::load_tokenizer(a.model);
   const auto& prefix = tokenizer->tokens().prefix;
   if (a.corpus.empty() && !a.no_bos && !prefix.empty() && prefix.front() == tokenizer->bos_id()) a.options.bos = true;

@@ -124,15 +124,15 @@ checkpoints/ and, at the end, model/. SIGINT, SIGTERM and SIGUSR1 save a checkpo
       lazy::fail("train", "expected a configuration, or --model and --recipe");
     arguments->config = arguments->config.empty() ? lazy::compose_config(arguments->model, arguments->recipe)
                                                   : lazy::resolve_config(arguments->config);
-    // A run folder contains the configuration of the run.
+    // A run folder is accepted in place of a configuration: it contains config.toml.
     const std::filesystem::path run_config = std::filesystem::path(arguments->config) / "config.toml";
     if (std::filesystem::is_regular_file(run_config)) arguments->config = run_config.string();
     if (!arguments->from.empty()) arguments->settings.push_back("model.from=" + nlohmann::json(arguments->from).dump());
-    if (arguments->dry_run) {  // planning does not need the corpus
+    if (arguments->dry_run) {  // the plan does not read the corpus, so data.corpus may be missing
       auto config = lazy::Config::load(arguments->config, arguments->settings);
       if (!config.section("data").has("corpus")) arguments->settings.push_back("data.corpus=corpus");
     } else {
-      lazy::cli::share_cores();  // call this before the configuration is read, because that may load CUDA's libraries
+      lazy::cli::share_cores();  // before the configuration is read, because reading it may load CUDA's libraries
     }
     const auto config = lazy::train::TrainConfig::load(arguments->config, arguments->settings);
     if (arguments->dry_run) return print_plan(config, *arguments);

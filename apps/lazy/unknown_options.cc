@@ -94,7 +94,7 @@ std::string advice_for(const std::string& option, const std::vector<std::string>
     return peer.advice.empty() ? "use " + needed : std::string(peer.advice);
   }
   if (!option.starts_with("--")) return "";
-  std::vector<std::string> names;  // without dashes, which would count as equal letters
+  std::vector<std::string> names;  // names without the leading dashes, which nearest() would count as equal letters
   for (const std::string& name : known) {
     if (name.starts_with("--")) names.push_back(name.substr(2));
   }

@@ -60,8 +60,8 @@ Batch pack(const std::vector<Window>& windows, std::span<const PrefixGroup> grou
   Batch batch;
   batch.first = groups.front().first;
   batch.begins.push_back(0);
-  // Adds the sequence input[from ... to - 1]. It attends to `from` shared prefix tokens, which start at row
-  // `shared_begin` of the batch, and to its own tokens.
+  // Adds the tokens input[from], ..., input[to - 1] of a window as a sequence. Their queries attend to the `from`
+  // shared prefix tokens, which start at row `shared_begin` of the batch, and to the tokens of the sequence.
   const auto append = [&](const std::vector<int32_t>& input, int64_t from, int64_t to, int64_t shared_begin) {
     for (int64_t i = 0; i < from; ++i) keys.push_back(shared_begin + i);
     for (int64_t i = from; i < to; ++i) {

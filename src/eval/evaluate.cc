@@ -41,7 +41,7 @@ ScoreOptions score_options(const HeldoutOptions& options, const char* title) {
 // Returns the negative log-likelihood per token, word or byte.
 double per(const Totals& totals, int64_t units) { return -totals.log_likelihood / static_cast<double>(units); }
 
-// Returns the text without its end, the tokens `rest`, which --limit excludes from the evaluation.
+// Returns the part of the text that --limit keeps, which ends before the tokens `rest`.
 std::string text_before(const Tokenizer& tokenizer, const std::string& text, const std::string& source,
                         std::span<const int32_t> rest) {
   std::string end;
@@ -124,7 +124,7 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
 
 namespace {
 
-// Returns the definition of a task as JSON. The keys have the names that lm-evaluation-harness uses, if it has them.
+// Returns the definition of a task as JSON. Where lm-evaluation-harness has the same setting, the key has its name.
 Json config_of(const Task& task, int64_t num_fewshot, const std::filesystem::path& data) {
   Json config = {{"task", task.name},     {"description", task.prefix},    {"dataset_path", task.data.hub},
                  {"data", data.string()}, {"test_split", task.data.split}, {"fewshot_split", task.data.fewshot_split}};

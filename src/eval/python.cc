@@ -109,7 +109,8 @@ PythonSub::PythonSub(std::string pattern, std::string replacement)
     pcre2_get_error_message(error, message, sizeof message);
     fail("eval", "pattern '{}': {} at character {}", pattern, reinterpret_cast<const char*>(message), where);
   }
-  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // without JIT support the pattern is interpreted
+  // if PCRE2 has no JIT support, this call fails and the pattern is interpreted
+  pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);
 }
 PythonSub::~PythonSub() = default;
 
@@ -192,7 +193,7 @@ double PythonRandom::random() {
 uint64_t PythonRandom::below(uint64_t n) {
   const int bits = std::bit_width(n);
   uint64_t drawn;
-  do drawn = static_cast<uint32_t>(engine_()) >> (32 - bits);  // equivalent to getrandbits in Python
+  do drawn = static_cast<uint32_t>(engine_()) >> (32 - bits);  // the same bits as random.getrandbits(bits) in Python
   while (drawn >= n);
   return drawn;
 }

@@ -179,7 +179,7 @@ ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& i
 
 std::string sanitized_model_name(const std::string& name) {
   std::string out;
-  bool replaced = false;  // whether the previous character was replaced
+  bool replaced = false;  // whether the previous character was replaced by '_'
   for (const char c : name) {
     const bool reserved = std::string_view("\"<>:/|\\?*[]").find(c) != std::string_view::npos;
     if (!reserved)

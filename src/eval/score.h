@@ -39,7 +39,7 @@ struct ScoreOptions {
   // Whether a prefix that adjacent windows have in common is computed only once. Must be false for windows that have
   // only BOS in common, because they would all form one group and therefore one batch.
   bool share_prefixes = true;
-  // divide the windows over these ranks; each rank passes all windows and receives all scores
+  // the ranks among which the windows are divided: each rank passes all windows and receives all scores
   distributed::Communicator* ranks = nullptr;
 };
 

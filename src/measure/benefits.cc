@@ -99,7 +99,8 @@ Json value_reads(LanguageModel& model, const std::vector<std::vector<int64_t>>& 
   const at::NoGradGuard no_grad;
   const ModelConfig& c = model.config();
   const int64_t a_key = c.num_kv_cache_layers() * c.attention.num_kv_heads;
-  std::map<int64_t, double> read, held;  // length -> number of rows of V that decode reads / that the cache has
+  // length -> number of rows of V: rows that decode steps read, and rows in the cache
+  std::map<int64_t, double> read, held;
   for (const auto& text : texts) {
     const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
     KVCache kept{.streaming = cache};

@@ -24,7 +24,8 @@ std::vector<eval::Score> score_all(LanguageModel& model, const std::vector<eval:
   eval::ScoreOptions options;
   options.title = progress ? title : "";
   options.targets = true;
-  options.share_prefixes = false;  // the windows have only their BOS token in common
+  // sharing would save almost nothing, because the windows have only their BOS token in common
+  options.share_prefixes = false;
   return eval::score(model, windows, options);
 }
 

@@ -99,8 +99,8 @@ Json keys_json(const sinks::WeightMeasures::Result& weights) {
           {"entropy", rounded(nested_rows(weights.entropy))}};
 }
 
-// Returns the ranges [first, last] of distances over which a bias curve is averaged: single distances up to 15, then
-// ranges of first / 4 - 2 distances.
+// Returns ranges [first, last] of distances, over which a bias curve is averaged. A range that begins at `first` has
+// max(1, first / 4 - 2) distances, so that all ranges up to distance 15 have one distance.
 std::vector<std::pair<int64_t, int64_t>> distance_ranges(int64_t window) {
   std::vector<std::pair<int64_t, int64_t>> out;
   for (int64_t first = 0; first < window;) {

@@ -60,7 +60,8 @@ void pass_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& sa
   const auto batch = static_cast<size_t>(std::max<int64_t>(1, kTokensPerPass / length));
   const std::vector<at::Tensor> batches = batches_of(samples, batch, model.device());
   const int64_t bytes = batches.front().numel() * model.config().hidden_size * 2 *
-                        static_cast<int64_t>(sizeof(float));  // 2: layer output and residual
+                        // 2: the output of a layer and the residual stream are in memory at the same time
+                        static_cast<int64_t>(sizeof(float));
   const size_t together =
       model.offloaded() && !apart ? static_cast<size_t>(std::max<int64_t>(1, kHiddenBytes / bytes)) : 1;
   std::unique_ptr<Progress> progress;

@@ -46,7 +46,7 @@ std::string without_prefix(const std::string& name) {
   return name;
 }
 
-// Number of leading dimensions that the index of an activation skips: the batch dimension.
+// An index of an activation does not count the batch dimension, which is the first dimension.
 constexpr int64_t kAfterBatch = 1;
 
 bool is_matrix(const std::string& activation) {
@@ -144,8 +144,8 @@ ScopedInterventions::ScopedInterventions(LanguageModel& model, const Interventio
       for (size_t n = 0; n < parts.size(); ++n) edits_.write(weight.parts[n], parts[n]);
     }
   }
-  // The hooks that read activations are registered last, so that they read the activation after all changes at this
-  // point.
+  // Register the hooks that read activations last. At each probe point, they then read the activation after all
+  // changes.
   for (const auto& [name, tensor] : seen_) {
     probes_.read(name, [this](const std::string& place, const at::Tensor& t) { seen_[place] = t; });
   }
@@ -182,7 +182,7 @@ void ScopedInterventions::change_activations(const Change& change, const std::ve
   for (const Term& term : change.value) {
     const auto source = std::find(names.begin(), names.end(), term.name);
     if (source == names.end()) {
-      // The term is not an activation. look_up() throws an Error now, before any pass, if no weight has its name
+      // The term is not an activation. look_up() throws an Error here, before any forward pass, if it is not a weight
       // either.
       if (!term.name.empty() && term.name != "@") look_up(term.name, change);
       continue;

@@ -49,8 +49,8 @@ void check_same_documents(const std::string& task, const ResultFolder& first, co
       fail("eval --compare", "{}: document {} of {} is not in {}", task, number, first.path.string(),
            second.path.string());
     }
-    // The hashes of two rows can differ although the question is the same, for example if one row is from the Hugging
-    // Face Hub and one from a local file with other columns. Then the hashes of the questions are equal.
+    // The hashes of two rows can differ although the question is the same: for example, a row from the Hugging Face Hub
+    // and a row from a local file can have different columns. In this case the hashes of the questions are equal.
     if (document.document_hash != found->second.document_hash &&
         document.question_hash != found->second.question_hash) {
       fail("eval --compare", "{}: document {} differs between {} and {}: the runs used different data", task, number,

@@ -112,7 +112,7 @@ ResultFolder read_result_folder(const fs::path& path) {
 ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results) {
   ResultFolder folder{model, {}};
   for (const TaskResult& result : results) {
-    if (result.samples.empty()) continue;  // the held-out loss has no samples
+    if (result.samples.empty()) continue;  // tasks without samples, such as the held-out loss, cannot be compared
     TaskSamples& samples = folder.tasks[result.name];
     samples.version = json(result.version).dump();
     samples.shots = std::to_string(result.num_fewshot);

@@ -21,8 +21,8 @@ struct LambadaItem {
   std::vector<int32_t> ids;  // token ids of the whole passage
   size_t context = 0;        // number of tokens before the last word
 };
-// If the passage without its last word has n tokens, the tokens of the last word are the tokens of the whole passage
-// after the first n tokens. The LAMBADA benchmark uses the same rule.
+// Tokenizes passages. If the passage without its last word has n tokens, the last word consists of all tokens of the
+// whole passage after the first n. The LAMBADA benchmark uses the same rule.
 std::vector<LambadaItem> tokenize_lambada(const std::vector<TextPair>& pairs, const Tokenizer& tokenizer);
 
 // A stream consists of consecutive passages, each preceded by the separator. It has as many passages as fit into

@@ -41,14 +41,14 @@ ModelOptions parse_variant(const std::string& text, ModelOptions base = {});
 struct LengthEvalOptions {
   std::vector<int64_t> lengths;  // context lengths in tokens, in increasing order
   std::vector<std::string>
-      tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: as the given data allows
+      tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: every task whose data is given
   std::filesystem::path data, corpus, text;
   std::string split = "validation";
   // Maximum number of documents or items. Values below 1 are a fraction of all documents. A text file is one document.
   std::optional<double> limit;
   bool bos = false, per_document = false;
   int64_t stride = 0, resamples = 1000;
-  SyntheticOptions synthetic;  // BOS is set from `bos` and the tokenizer; the seed is also used for the bootstrap
+  SyntheticOptions synthetic;  // the caller sets everything except BOS; the seed is also used for the bootstrap
   std::string command, date;
   // Called after each length of each task and model with all results so far, in which the key "unfinished" is true.
   std::function<void(const Json&)> on_length = {};

@@ -202,7 +202,7 @@ Measurement measure_text(const LoadedModel& model, const TextSource& source, con
   const RollingOptions rolling{options.bos, options.per_document, options.stride, prefix_token(*model.tokenizer)};
   measured.curve = {.lengths = lengths, .loss = {}, .tokens = {}, .tokenizer = model.tokenizer->fingerprint()};
   entry["unit"] = block == 0 ? "document" : fmt::format("block of {} tokens", block);
-  std::vector<double> first;  // bootstrap draws at the first length
+  std::vector<double> first;  // bootstrap draws of the loss at the first length
   for (const int64_t length : lengths) {
     const auto begin = Clock::now();
     const RollingSums sums =

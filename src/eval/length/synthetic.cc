@@ -119,7 +119,8 @@ std::vector<int32_t> recall_vocabulary(const Tokenizer& tokenizer, int64_t pairs
                       std::all_of(piece.begin() + 1, piece.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
     if (word) words.push_back(id);
   }
-  // Require 4 * pairs tokens: keys and values need 2 * pairs tokens, and as many remain as filler, so that it varies.
+  // At least 4 * pairs tokens are needed: 2 * pairs tokens are keys and values, and the same number of tokens is left
+  // for random filler.
   const auto enough = static_cast<size_t>(4 * pairs);
   if (words.size() >= enough) return words;
   if (others.size() >= enough) return others;

@@ -56,7 +56,7 @@ std::string units(const Json& model) {
   const auto unit = model["unit"].get<std::string>();
   const auto count = model["units"].get<int64_t>();
   if (count < 2) return "no confidence interval, because the text is a single document, item or block";
-  const size_t word = unit.find(' ');  // "block of 4096 tokens" -> "blocks of 4096 tokens"
+  const size_t word = unit.find(' ');  // change "block of 4096 tokens" to "blocks of 4096 tokens"
   return fmt::format("95 % interval over {} {}", count,
                      word == std::string::npos ? unit + "s" : unit.substr(0, word) + "s" + unit.substr(word));
 }

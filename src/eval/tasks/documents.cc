@@ -107,7 +107,7 @@ Json parse_line(std::string_view line, const std::string& where) {
   Json document = parse_python_json<Json>(line);
   if (document.is_discarded()) {
     try {
-      document = Json::parse(line);  // parse again to get the reason of the error
+      document = Json::parse(line);  // throws an exception that contains the reason
     } catch (const nlohmann::json::exception& error) {
       fail("eval", "{}: expected a JSON object, found none: {}", where, reason(error));
     }

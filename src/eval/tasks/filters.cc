@@ -130,14 +130,14 @@ const std::vector<Filter>& filters() {
 }  // namespace
 
 std::string wikitext_detokenize(std::string text) {
-  // Contractions. The second rule searches for literal slashes and never matches; it is kept because it is part of the
-  // benchmark's definition.
+  // Contractions and possessives. The pattern of the second rule contains literal slashes and never matches. The rule
+  // is kept because it is part of the benchmark's definition.
   text = replace_all(std::move(text), "s '", "s'");
   static const PythonSub slashes("/' [0-9]/", "/'[0-9]/");
   text = slashes(text);
   for (const auto& [from, to] : {std::pair{" @-@ ", "-"},
                                  {" @,@ ", ","},
-                                 {" @.@ ", "."},  // separators within numbers
+                                 {" @.@ ", "."},  // this rule and the two rules above it: separators within numbers
                                  {" : ", ": "},
                                  {" ; ", "; "},
                                  {" . ", ". "},

@@ -43,9 +43,9 @@ struct Task {
       metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
   std::string headline;  // the accuracy that is included in the average over tasks; empty: none
   TaskData data;
-  std::map<std::string, std::vector<std::string>> columns;  // column names, see Fields
-  std::vector<std::pair<std::string, std::vector<Template>>>
-      computed;  // added fields; the first template that applies gives the value
+  std::map<std::string, std::vector<std::string>> columns;  // alternative names of a field, see Fields
+  // Fields that are added to a document: a name, and templates of which the first applicable one gives the value.
+  std::vector<std::pair<std::string, std::vector<Template>>> computed;
   Template context, label, continuation, text, counted;
   TextList contexts, choices;
   std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: text at the start of every prompt

@@ -76,7 +76,8 @@ class Parser {
       char c = source_[at_++];
       if (c == '\\' && at_ < source_.size()) {
         c = source_[at_++];
-        // Keep the backslash of other escapes, which belong to a regular expression.
+        // In \n, \t, \\ and an escaped quotation mark, the backslash is removed. In other escapes it is kept, because
+        // they belong to a regular expression.
         if (c != mark && c != '\\') text += c == 'n' || c == 't' ? "" : "\\";
         c = c == 'n' ? '\n' : c == 't' ? '\t' : c;
       }
