@@ -217,7 +217,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
       const double peak = peak_mib(in, variants.back());
       const Alive alive = alive_shares(in);
       const double flops = 2.0 * static_cast<double>(o.batch * o.heads * o.length * o.length * dim);
-      // The measured increase is 0 if the allocator reuses memory of an earlier problem size. It is not printed then.
+      // The measured increase is 0 if the allocator reuses memory of an earlier problem size; then it is not printed.
       const std::string memory =
           peak < 1 ? ""
                    : fmt::format("   peak memory {:.0f} MiB (a matrix of all attention weights would need {:.0f} MiB)",
@@ -231,7 +231,7 @@ nlohmann::json run_attention(const AttentionBenchmark& o) {
           dtype, dim, 100 * alive.pairs, 100 * alive.tiles, memory, "", "forward", rate, ratios, "+backward", rate,
           ratios);
       std::vector<std::string> names;
-      // Each implementation has two functions: the forward pass, and the forward and backward pass.
+      // `works` has two functions for each implementation: the forward pass, and the forward and backward pass.
       std::vector<std::function<void()>> works;
       auto add = [&](const std::string& name, const std::function<at::Tensor()>& forward,
                      const std::vector<at::Tensor>& inputs) {

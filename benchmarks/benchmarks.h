@@ -16,12 +16,12 @@ namespace lazy::benchmarks {
 // Speed of causal lazy::attention compared with PyTorch's scaled_dot_product_attention (softmax): on the CPU with the
 // same number of threads, on a GPU with its cuDNN and FlashAttention-2 kernels.
 struct AttentionBenchmark {
-  std::string device = "cpu";  // or "cuda"
+  std::string device = "cpu";  // "cpu" or "cuda"
   int64_t batch = 1, length = 4096, heads = 8;
   std::vector<int64_t> head_dims = {64, 128};
   std::vector<std::string> dtypes = {"fp32", "bf16"};
   int64_t bias_window = 512;
-  double score_scale = 1;  // standard deviation of the scores; the larger it is, the fewer pairs have a nonzero weight
+  double score_scale = 1;  // standard deviation of the scores; for a larger value, fewer weights are nonzero
   int repeats = 9;         // number of runs; the median is reported
 };
 
@@ -54,7 +54,7 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& options);
 // their GB/s are compared with a plain copy in the same process.
 struct FusedBenchmark {
   std::string device = "cpu";  // "cpu" or "cuda"
-  int64_t rows = 0;            // tokens; 0: 32768 on a GPU, 4096 on the CPU
+  int64_t rows = 0;            // number of rows (tokens); 0: 32768 on a GPU, 4096 on the CPU
   std::vector<int64_t> dims = {1024, 2048, 4096};
   std::vector<std::string> dtypes = {"bf16"};  // "fp32", "bf16" and, on a GPU, "fp16"
   int repeats = 15;                            // number of runs; the median is reported
@@ -68,13 +68,13 @@ nlohmann::json run_fused(const FusedBenchmark& options);
 // Comparison of the mixers: speed of training and of generation, and size of the state, by sequence length. The shapes
 // are taken from configs/models/*-340m.toml, optionally with fewer layers and a small vocabulary.
 struct MixersBenchmark {
-  std::string device = "auto";      // or "cpu", "cuda"
-  std::string dtype = "auto";       // or "fp32", "bf16"
-  std::vector<std::string> models;  // "retnet", ...: configs/models/NAME-340m.toml; empty: all
+  std::string device = "auto";      // "auto", "cpu" or "cuda"
+  std::string dtype = "auto";       // "auto", "fp32" or "bf16"
+  std::vector<std::string> models;  // names such as "retnet", for configs/models/retnet-340m.toml; empty: all models
   std::vector<int64_t> lengths;     // tokens per sequence; empty: 1024 on a CPU, 1024 to 65536 on a GPU
-  int64_t layers = 0;               // 0: 2 on a CPU, the number of layers of the model on a GPU
+  int64_t layers = 0;               // number of layers; 0: 2 on a CPU, the number of layers of the model on a GPU
   int64_t tokens = 0;               // tokens per training step, at least one sequence; 0: 2048 on a CPU, 32768 on a GPU
-  int64_t steps = 3;                // training steps, and rounds of 16 generated tokens; the median is reported
+  int64_t steps = 3;                // training steps, and rounds that generate 16 tokens; the medians are reported
   std::function<void(const nlohmann::json&)> after_model;  // called after each model with the results so far
 };
 
@@ -83,21 +83,23 @@ struct MixersBenchmark {
 // peak_memory_bytes (GPU), and each speed as a multiple of the softmax transformer's speed.
 nlohmann::json run_mixers(const MixersBenchmark& options);
 
-// Speed of training: tokens per second for whole steps (data, forward, backward, sums over the ranks, clipping, AdamW),
-// the fraction of the step that each part takes, the most expensive kernels, and the memory use.
+// Speed of training: tokens per second for whole steps (data, forward, backward, sums over the ranks, gradient
+// clipping, AdamW), the time of each part of the step, the most expensive kernels, and the memory use.
 struct TrainBenchmark {
   ModelConfig model;
-  std::string name;                    // name of the model in the output
-  std::string device = "auto";         // or "cpu", "cuda"
-  std::string dtype = "auto";          // or "fp32", "bf16"
-  bool fp8 = false;                    // linear layers use fp8 matrix products
-  std::string checkpointing = "none";  // or "mlp", "attention", "full"
-  int64_t batch = 8, length = 4096;    // shape of a micro-batch
+  std::string name;             // name of the model in the output
+  std::string device = "auto";  // "auto", "cpu" or "cuda"
+  std::string dtype = "auto";   // "auto", "fp32" or "bf16"
+  bool fp8 = false;             // compute the matrix products of linear layers in fp8
+  // The part of a layer that the backward pass recomputes: "none", "mlp", "attention" or "full".
+  std::string checkpointing = "none";
+  int64_t batch = 8, length = 4096;  // shape of a micro-batch
   int64_t accumulation = 1;
-  int64_t steps = 10;                       // timed steps, after three warm-up steps
-  std::string corpus;                       // folder of `lazy data prepare`; "": random tokens on the device
-  std::string data_parallel = "replicate";  // or "zero2", "full_shard": mode for the ranks that a launcher started
-  bool profile = false;                     // measure kernel times: the ten slowest are printed, all are returned
+  int64_t steps = 10;  // number of timed steps, which follow three warm-up steps
+  std::string corpus;  // folder written by `lazy data prepare`; "": random tokens on the device
+  // "replicate", "zero2" or "full_shard"; only used if a launcher started several ranks
+  std::string data_parallel = "replicate";
+  bool profile = false;  // measure kernel times: the ten slowest are printed, all are returned
 };
 
 // Prints a table and returns the same figures on the first rank: tokens_per_second, mfu, peak_memory_bytes, and the
@@ -107,13 +109,14 @@ nlohmann::json run_train(const TrainBenchmark& options);
 // Returns the figures without printing a table.
 nlohmann::json measure_train(const TrainBenchmark& options);
 
-// Speed of scoring benchmark questions, compared with a plain method: every choice and its context form a padded row,
-// and the logits of all positions are computed. The questions are random tokens with lengths around the given averages.
+// Speed of scoring benchmark questions, compared with a plain method. In the plain method, every choice forms a padded
+// row together with its context, and the logits of all positions are computed. The questions are random tokens with
+// lengths around the given averages.
 struct EvalBenchmark {
   ModelConfig model;
   std::string name;             // name of the model in the output
-  std::string device = "auto";  // or "cpu", "cuda"
-  std::string dtype = "auto";   // or "fp32", "bf16"
+  std::string device = "auto";  // "auto", "cpu" or "cuda"
+  std::string dtype = "auto";   // "auto", "fp32" or "bf16"
   int64_t questions = 64, choices = 4;
   int64_t context = 80, choice = 24;  // average number of tokens; actual lengths are 0.5 to 1.5 times as large
   int64_t batch = 16;                 // rows per batch in the plain method
@@ -129,8 +132,8 @@ nlohmann::json run_eval(const EvalBenchmark& options);
 struct SinksBenchmark {
   ModelConfig model;
   std::string name;             // name of the model in the output
-  std::string device = "auto";  // or "cpu", "cuda"
-  std::string dtype = "auto";   // or "fp32", "bf16"
+  std::string device = "auto";  // "auto", "cpu" or "cuda"
+  std::string dtype = "auto";   // "auto", "fp32" or "bf16"
   int64_t length = 0;           // tokens of the sequence; 0: 32768 on a GPU, 2048 on the CPU
   int64_t checked = 192;        // tokens of a shorter sequence whose statistics are compared with the definition
   int repeats = 5;              // number of runs; the median is reported

@@ -67,7 +67,8 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       for (const DecodeVariant& variant : variants) check(o, dim, type, variant);
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCPU);
       const double alive = alive_share(in);
-      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K (V: the same)
+      // bytes of K, which are as many as the bytes of V
+      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);
       fmt::print("\n{} head size {}   keys with nonzero weight: {:.0f} %\n{:28} {:>9} {:>7} {:>7}\n", dtype, dim,
                  100 * alive, "", "time", "GB/s", "ratio");
       const bool grouped = o.heads != o.kv_heads;

@@ -124,7 +124,8 @@ nlohmann::json run_decode_cuda(const DecodeBenchmark& o) {
     for (const int64_t dim : o.head_dims) {
       const DecodeInputs in = make_inputs(o, o.keys, dim, type, at::kCUDA);
       const auto [alive, needed] = alive_shares(in);
-      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);  // bytes of K (V: the same)
+      // bytes of K, which are as many as the bytes of V
+      const double half = static_cast<double>(in.k.numel()) * (dtype == "fp32" ? 4 : 2);
       fmt::print(
           "\n{} head size {}   keys with nonzero weight: {:.0f} % per query head, {:.0f} % for at least one query head "
           "of a group\n",

@@ -32,12 +32,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
 import compare  # noqa: E402
 import rows  # noqa: E402
 
-# Rounding error of the log-softmax on a CPU. Both programs sum the exponentials of a token over the vocabulary in fp32,
-# with one accumulator per vector lane: PyTorch's log_softmax uses 8 (AVX2) or 16 (AVX-512), `lazy eval` uses the lanes
-# of the machine. Every addition of a small term to a large running sum loses at most 2^-24 of the running sum. These
-# errors have the same sign, so the error of a text grows with its number of tokens. Compared with sums in float64, the
-# actual error of SmolLM2 (vocabulary of 49,152) is 4 % of this bound for 8 and for 16 lanes, on average over a WikiText
-# document: 1.5e-5 nats per token with 8 lanes, 7.3e-6 with 16. The check allows 10 % of the bound.
+# LANES and SHARE_LOST define the accepted rounding error of the log-softmax on a CPU. Both programs sum the
+# exponentials of a token over the vocabulary in fp32, with one accumulator per vector lane: PyTorch's log_softmax uses
+# 8 (AVX2) or 16 (AVX-512), `lazy eval` uses the lanes of the machine. Every addition of a small term to a large running
+# sum loses at most 2^-24 of the running sum. These errors have the same sign, so the error of a text grows with its
+# number of tokens. Compared with sums in float64, the actual error of SmolLM2 (vocabulary of 49,152) is 4 % of this
+# bound for 8 and for 16 lanes, on average over a WikiText document: 1.5e-5 nats per token with 8 lanes, 7.3e-6 with 16.
+# The check allows 10 % of the bound.
 LANES, SHARE_LOST = 8, 0.1
 
 GROUPS = {"multiple choice and LAMBADA": [task for task in rows.TASKS if task != "wikitext"], "WikiText": ["wikitext"]}
@@ -100,7 +101,7 @@ def agreement(theirs, ours, lm):
             for request, x, y in zip(requests, values, our_values, strict=True):
                 differences.append(abs(x - y))
                 if differences[-1] > 1e-3:
-                    tokens = len(lm.tok_encode(request[-1]))  # of the continuation or the text
+                    tokens = len(lm.tok_encode(request[-1]))  # number of tokens that are scored
                     equal = equal and differences[-1] <= allowed(x, tokens, lm.model.config.vocab_size)
                 equal = equal and not math.isnan(differences[-1])
     return len(differences), max(differences), sum(differences) / len(differences), equal
@@ -168,7 +169,8 @@ def main():
     if unknown := set(a.tasks) - set(rows.TASKS):
         p.error(f"--tasks: unknown: {', '.join(sorted(unknown))}; the sets are {', '.join(rows.TASKS)}")
     begin = time.perf_counter()
-    os.environ["OMP_NUM_THREADS"] = str(a.threads)  # set before PyTorch is imported; `lazy` inherits the variable
+    # must be set before PyTorch is imported; the processes of `lazy` inherit it
+    os.environ["OMP_NUM_THREADS"] = str(a.threads)
     import harness
     import torch
 

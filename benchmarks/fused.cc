@@ -52,7 +52,7 @@ using SwigluBackward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, con
 
 struct Work {
   std::string name;
-  int reads_and_writes;  // number of tensors of rows x dim elements that are read or written
+  int reads_and_writes;  // number of tensors with rows x dim elements that the operator reads or writes
   std::function<Tensors(const FusedInputs&)> run;
 };
 
@@ -154,7 +154,7 @@ void check_all(int64_t dim, at::ScalarType type, const at::TensorOptions& option
       [](const Tensors& t) { return plain_rope(queries(t[0])); });
 }
 
-// Returns a function that runs `work` on the next one of several sets of inputs at each call. The results for a set are
+// Returns a function that runs `work` on a different set of inputs at each call, in rotation. The results for a set are
 // kept until the set is used again. Therefore neither inputs nor outputs of a call are in the processor's cache.
 std::function<void()> in_turn(const Work& work, const std::shared_ptr<const std::vector<FusedInputs>>& sets) {
   auto results = std::make_shared<std::vector<Tensors>>(sets->size());
@@ -190,13 +190,14 @@ nlohmann::json run_fused(const FusedBenchmark& o) {
       check_all(dim, type, options);
       const at::NoGradGuard guard;
       const double tensor = static_cast<double>(rows * dim) * static_cast<double>(c10::elementSize(type));
-      // The sets of inputs together exceed the cache of a GPU.
+      // Use enough sets of inputs to exceed the cache of a GPU.
       const auto count = std::clamp<int64_t>(static_cast<int64_t>(256e6 / tensor), 2, 8);
       auto sets = std::make_shared<std::vector<FusedInputs>>();
       for (int64_t n = 0; n < count; ++n) sets->push_back(make_inputs(rows, dim, options));
       std::vector<double> ms;
       const std::vector<Work> list = works();
-      for (const Work& work : list) {  // one operator at a time, because the results need as much memory as the inputs
+      // one operator at a time: the results of an operator need as much memory as its inputs
+      for (const Work& work : list) {
         const std::vector<std::function<void()>> one{in_turn(work, sets)};
         ms.push_back(
             (gpu ? device_medians_ms(o.repeats, static_cast<int>(2 * count), one) : medians_ms(o.repeats, one))[0]);

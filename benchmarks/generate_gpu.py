@@ -213,7 +213,7 @@ def their_times(a, model, count, length, tokens):
     stamps = Stamps()
     begin = time.perf_counter()
     more = {"cache_implementation": "static", "do_sample": False, "pad_token_id": 0}
-    vars(model).pop("_previous_max_cache_length", None)  # reset the cache length
+    vars(model).pop("_previous_max_cache_length", None)  # otherwise the cache keeps the maximum length of earlier calls
     with torch.no_grad():
         out = model.generate(ids, max_new_tokens=tokens, min_new_tokens=tokens, streamer=stamps, **more)
     if out.shape != (count, length + tokens):
@@ -298,7 +298,7 @@ def their_load(a, model, length, tokens):
     hints = WorkloadHints(max_prompt_length=length, max_generated_length=tokens, num_requests=a.clients)
     gc.collect()
     if a.device == "cuda":
-        torch.cuda.empty_cache()  # transformers allocates its KV cache from all free memory
+        torch.cuda.empty_cache()  # transformers sizes its KV cache by the free memory
     runs = []
     with model.continuous_batching_context_manager(generation_config=config, workload_hints=hints) as manager:
         for _ in range(2 + a.repeat):  # two warm-up runs, as for lazy serve
@@ -354,7 +354,7 @@ def run_server(a, folders, model, results):
 def run_start(a, folders, model, results):
     for kind, folder in folders.items():
         runs = []
-        for _ in range(a.repeat + 1):  # the first run reads files and libraries from the disk
+        for _ in range(a.repeat + 1):  # one more run, which is not counted: it reads files and libraries from the disk
             begin = time.perf_counter()
             with serve(a, folder) as url:
                 listens = time.perf_counter() - begin

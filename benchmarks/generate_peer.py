@@ -48,7 +48,7 @@ def write_gguf(folder, path, precision):
     config = json.loads((folder / "config.json").read_text())
     try:
         weights = load_file(folder / "model.safetensors")
-    except TypeError as error:  # NumPy has no bfloat16
+    except TypeError as error:  # NumPy cannot represent bfloat16
         raise SystemExit(f"{folder / 'model.safetensors'}: expected weights in fp32 or fp16: {error}") from error
     heads, layers = config["num_attention_heads"], config["num_hidden_layers"]
     writer = gguf.GGUFWriter(path, "llama")
@@ -69,7 +69,7 @@ def write_gguf(folder, path, precision):
         else:
             writer.add_tensor(name, gguf.quantize(x, TYPES[precision]), raw_dtype=TYPES[precision])
 
-    def interleaved(x, count):  # llama.cpp applies RoPE to adjacent pairs
+    def interleaved(x, count):  # llama.cpp applies RoPE to pairs of adjacent rows
         rows = x.shape[0] // count
         return x.reshape(count, 2, rows // 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
 

@@ -25,7 +25,7 @@ from peer_decoder import Block, Decoder, HeadLoss, chunk_loss
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-CHUNK = 64  # tokens per chunk and per segment of Titans, the same as in our implementation
+CHUNK = 64  # number of tokens per chunk and per segment of Titans, equal to the constants of our implementation
 
 
 def compiled(function, a):
@@ -59,7 +59,7 @@ def hidden_states_of_ours(a, save, ids):
 def expect_ours(a, save, hidden_states):
     """Compares hidden_states(ids), with ids of shape (1, length), with the hidden states that `lazy probe` computes for
     the model folder that save(folder) writes. Exits with an error if they differ."""
-    ids = torch.randint(0, a.vocab, (100,))  # 100 is not a multiple of the chunk length
+    ids = torch.randint(0, a.vocab, (100,))  # 100 tokens: not a multiple of the chunk length
     with torch.no_grad():
         theirs = hidden_states(ids[None])
     difference = (hidden_states_of_ours(a, save, ids) - theirs).abs().max().item()
@@ -90,7 +90,7 @@ def ttt(a, kind):
             ttt_layer_type=kind,
             ttt_base_lr=0.1 if kind == "mlp" else 1.0,
             mini_batch_size=16,
-            scan_checkpoint_group_size=0,  # no recomputation, which is faster
+            scan_checkpoint_group_size=0,  # 0: do not recompute activations in the backward pass
             max_position_embeddings=a.length,
             pre_conv=False,
             use_gate=False,
@@ -202,7 +202,8 @@ class TokenMemoryBlock(nn.Module):
         for n, gate in enumerate((package.to_adaptive_step, package.to_momentum, package.to_decay_factor)):
             gate[0] = Part(3 * width + n * heads, 3 * width + (n + 1) * heads)
         package.retrieve_gate, package.combine_heads = None, nn.Identity()
-        package.memory_model.requires_grad_(False)  # memory_model_parameters, one copy per head, are trained
+        # the trainable parameters are memory_model_parameters, which have one copy per head
+        package.memory_model.requires_grad_(False)
         for weight in package.memory_model_parameters:
             weight.data = torch.randn_like(weight) * weight.shape[1] ** -0.5
         self.package = package

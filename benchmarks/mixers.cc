@@ -44,7 +44,7 @@ std::vector<std::string> shipped_models() {
 ModelConfig shape(const std::string& name, int64_t layers, int64_t length) {
   Config config = Config::load(resolve_config(name + std::string(kSize)));
   ModelConfig m = ModelConfig::from_toml(config);
-  if (layers > 0) {  // with few layers, a large vocabulary would dominate the time
+  if (layers > 0) {  // a full vocabulary would dominate the time of a few layers
     m.num_layers = std::min(layers, m.num_layers);
     m.vocab_size = 256;
   }
@@ -90,7 +90,7 @@ class MeasureInputs {
     steps_ = std::make_unique<GraphedStateRunner>(model_, device_.is_cuda());
   }
 
-  // Runs one forward and backward pass.
+  // Runs the forward and backward pass of one training step.
   void train() {
     const at::Tensor loss = model_.loss(ids_, labels_);
     loss.backward();
@@ -136,7 +136,7 @@ class MeasureInputs {
 
 nlohmann::json measure(MeasureInputs& subject, const std::string& name, const MixersBenchmark& o, int64_t length) {
   subject.take_length(length);
-  train::memory_use(subject.device());  // resets the peak memory
+  train::memory_use(subject.device());  // this call resets the peak, so that it is measured for this model alone
   const double step_ms = subject.median_ms(o.steps, [&] { subject.train(); });
   double memory_gib = 0;
   for (const auto& [key, value] : train::memory_use(subject.device())) {

@@ -112,7 +112,8 @@ for name in a.model:
                 "train_tokens_per_second": 1000 * tokens / ms,
                 "peak_memory_bytes": torch.cuda.max_memory_allocated(),
             }
-        except (RuntimeError, NotImplementedError) as error:  # out of memory, or not supported by FLA on this device
+        # memory is exhausted, or FLA does not support the model on this device
+        except (RuntimeError, NotImplementedError) as error:
             row["error"] = str(error).splitlines()[0]
         mine = ours.get((SHAPES[name][0], length)) or ours.get((name, length))
         speed = row.get("train_tokens_per_second")

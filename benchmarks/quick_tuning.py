@@ -64,7 +64,7 @@ def compile_all(tuner, configs, kwargs):
             for config in configs[worker::WORKERS]:
                 try:
                     tuner.fn.warmup(*arguments, **options, **config.all_kwargs())
-                except Exception:  # invalid configurations are handled by the autotuner
+                except Exception:  # the autotuner handles invalid configurations
                     pass
         finally:
             os._exit(0)

@@ -43,8 +43,10 @@ import lazy_attention  # noqa: E402
 from lazy_lab.plan import shard_ids  # noqa: E402
 
 SHIFTS = {"lazy": -1.0, "null": -1.0, "gate": -1.0, "constant": -0.02}
-NULL_RATE = 300  # learning rate of the null logit as a multiple of --lr
-PADDED = 128  # head size of queries and keys after the additional dimension for the null key and padding
+# The learning rate of the null logit is NULL_RATE times --lr. Queries and keys are padded to head size PADDED, because
+# the null key adds a dimension.
+NULL_RATE = 300
+PADDED = 128
 
 
 class HeadParameters(nn.Module):
@@ -54,7 +56,7 @@ class HeadParameters(nn.Module):
         super().__init__()
         self.variant = variant
         self.shift = 0.0
-        self.statistics = None  # during measurements: a function that receives the weights of each forward pass
+        self.statistics = None  # during measurements, this is a function that receives the weights of each forward pass
         if variant in SHIFTS:
             self.offset = nn.Parameter(torch.zeros(heads))
         if variant in ("null", "softmax-null"):

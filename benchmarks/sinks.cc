@@ -69,7 +69,7 @@ void check(LanguageModel& model, const std::vector<int64_t>& windows, int64_t le
 // Peak of the allocated GPU memory in bytes while `work` runs; 0 on a CPU.
 double peak_bytes(at::Device device, const std::function<void()>& work) {
   if (device.is_cpu()) return 0;
-  train::memory_use(device);  // resets the peak
+  train::memory_use(device);  // this call resets the peak
   work();
   for (const auto& [name, value] : train::memory_use(device)) {
     if (name == "memory/max_active(GiB)") return value * (1 << 30);
@@ -93,7 +93,8 @@ nlohmann::json run_sinks(const SinksBenchmark& options) {
   check(model, windows, std::min(o.checked, o.length));
 
   const at::Tensor text = random_text(model, o.length);
-  const auto plain = [&] { model.forward(text).hidden.select(1, 0).sum().item<double>(); };  // item() waits for the GPU
+  // item() waits until the GPU has finished
+  const auto plain = [&] { model.forward(text).hidden.select(1, 0).sum().item<double>(); };
   sinks::Measures measures;
   const auto measured = [&] {
     ForwardOptions how;

@@ -116,7 +116,7 @@ def check(length):
 check(min(a.shortest, 512))
 parameters = (
     sum(t.numel() for t in model.parameters()) + a.vocab * a.width
-)  # including a language-model head, which `lazy bench sinks` counts too
+)  # the count includes a language-model head, as in `lazy bench sinks`
 machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{torch.get_num_threads()} CPU threads"
 print(f"transformers Llama, {parameters / 1e6:.1f}M parameters with its head, {a.dtype} on {machine}\n")
 print("| tokens | attention matrices against plain forward | ratio | peak memory |\n|---|---|---|---|")

@@ -60,7 +60,7 @@ class DeviceClock {
 };
 
 struct Parts {
-  double data = 0, forward = 0, backward = 0, communication = 0, optimizer = 0;  // times of the parts of a step in ms
+  double data = 0, forward = 0, backward = 0, communication = 0, optimizer = 0;  // time of each part of a step in ms
 };
 
 class Training {
@@ -129,7 +129,7 @@ class Training {
   }
   at::Device device() const { return device_; }
   // Returns the total seconds that this rank waited for other ranks during forward and backward passes. Full sharding
-  // gathers the weights there.
+  // gathers weights in these passes, so it waits there.
   double waited() const { return data_parallel_->seconds_waited(); }
 
  private:

@@ -50,7 +50,8 @@ def options():
     p.add_argument("--ours", help="path of the program `lazy`, to measure our models too")
     p.add_argument("--config", action="append", default=[], help="model configuration for --ours (may be repeated)")
     p.add_argument("--json", help="write the results to this file")
-    p.add_argument("--one", help=argparse.SUPPRESS)  # for child processes: measure one peer, write its row to this file
+    # for child processes: measure only this peer and write its row to the file
+    p.add_argument("--one", help=argparse.SUPPRESS)
     a = p.parse_args()
     a.inner = a.inner or (a.width * 8 // 3 + 255) // 256 * 256
     if a.config and not a.ours:

@@ -173,7 +173,7 @@ def on_page_markdown(markdown, page, config, files):
     if source is None:
         return markdown
     if source == "README.md":
-        page.meta["hide"] = ["navigation"]  # the navigation would only list this page
+        page.meta["hide"] = ["navigation"]  # hide the navigation, because it would only list this page
 
     def change(target):
         found = target_of(source, target)

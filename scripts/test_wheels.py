@@ -140,7 +140,7 @@ def import_seconds(environment: Path) -> float:
     command = [str(environment / "bin" / "python"), "-c", code]
     variables = without_compilers(environment)
     run = lambda: float(subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout)
-    run()  # warm up the file cache
+    run()  # fill the file cache before the timed runs
     return min(run() for _ in range(5))  # the minimum is least affected by other processes
 
 

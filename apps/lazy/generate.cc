@@ -73,8 +73,7 @@ EngineOptions engine_options(const LanguageModel& model, const GenerateArguments
   options.streaming = arguments.model_options.streaming();
   const auto tokens_of = [&](const auto& prompt) { return static_cast<int64_t>(prompt.size()) + arguments.max_tokens; };
   // max_model_len is the length of the longest text, even if this exceeds the training length
-  for (const auto& prompt : prompts)
-    options.max_model_len = std::max(options.max_model_len, tokens_of(prompt));
+  for (const auto& prompt : prompts) options.max_model_len = std::max(options.max_model_len, tokens_of(prompt));
   if (!options.streaming && paged_unsupported_reason(model.config(), options.max_model_len).empty()) {
     int64_t pages = 1;
     for (const auto& prompt : prompts) {

@@ -30,7 +30,7 @@ namespace lazy {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll(50);  // interval for checking signals
-constexpr double kCancelledSeconds = 1;  // time in seconds to send the error events of cancelled streams
+constexpr double kCancelledSeconds = 1;         // time in seconds to send the error events of cancelled streams
 
 struct ServeArguments {
   std::vector<std::string> models, allowed_origins;

@@ -34,7 +34,7 @@ struct ServedFolder {
   std::string limits() const;
 
   Clock::time_point begin = Clock::now();  // when loading began; declared first because `folder` loads the model
-  ModelFolder folder;  // the constructor moves the tokenizer of `folder` to `model`
+  ModelFolder folder;                      // the constructor moves the tokenizer of `folder` to `model`
   std::unique_ptr<Engine> engine;
   std::unique_ptr<AttentionInspector> inspector;  // null if the model has no attention weights to report
   serve::ServedModel model;

@@ -41,7 +41,7 @@ struct Problem {
   Offset offset = Offset::per_visible;
   double sigmoid_bias = std::numeric_limits<double>::quiet_NaN();  // NaN: use -ln(c_i)
   int64_t bias_window = 0;  // number of distance biases per head; 0: no distance bias
-  bool alibi = false;       // alibi_slopes are given
+  bool alibi = false;       // whether alibi_slopes are given
   // Packed documents: each array has sequences + 1 cumulative lengths, and batch is 1. Null: every batch entry is one
   // sequence.
   const int32_t* cu_seqlens_q = nullptr;

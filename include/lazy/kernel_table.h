@@ -28,9 +28,9 @@ inline constexpr int kMinSharedMemory = 99 * 1024;
 struct KernelEntry {
   CudaKernel kernel;
   NormalizerFamily family;
-  int head_size;                       // of both keys and values
+  int head_size;                       // head size of both keys and values
   int min_capability, max_capability;  // compute capability as 10 * major + minor, both inclusive
-  int shared_memory = 0;               // required bytes per block; 0: every supported GPU has enough
+  int shared_memory = 0;               // required shared memory per block in bytes; 0: every supported GPU has enough
 };
 
 // The portable kernel supports every family at head sizes 64 and 128. The other head sizes and the hopper kernel exist
@@ -52,7 +52,8 @@ inline constexpr auto kTensorCoreKernels = [] {
 }();
 
 inline constexpr DType kTensorCoreTypes[] = {DType::bf16, DType::f16};
-inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};  // for the CPU and the plain kernels
+// element types that the CPU kernels and the plain CUDA kernel support
+inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};
 
 // Head sizes of the tensor-core kernels in ascending order. The operators pad other head sizes with zeros to the next
 // larger of these.

@@ -54,7 +54,7 @@ static_assert(
     }(),
     "kNormalizers follows the order of Normalizer");
 
-// Softpick adds this constant, multiplied by exp(max(largest score, 0)), to its denominator.
+// Softpick adds this constant to its denominator, after multiplying it by exp(max(largest score, 0)).
 inline constexpr double kSoftpickEpsilon = 1e-8;
 
 // Returns null for a value that the table does not list.

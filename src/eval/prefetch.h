@@ -33,7 +33,7 @@ struct RequestChunk {
   std::vector<Request> requests;
   std::vector<Window> windows;
   std::vector<size_t> ends;  // end of each question's range in requests or windows
-  int64_t tokens = 0;  // total number of tokens in the texts; only for a rolling task
+  int64_t tokens = 0;        // total number of tokens in the texts; only for a rolling task
 };
 
 // Provides the chunks of all tasks, one task after another. The queue contains a few chunks of several thousand

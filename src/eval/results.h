@@ -20,7 +20,7 @@ struct TaskResult {
   nlohmann::ordered_json config;  // definition and options of the task
   double seconds = 0;
   std::optional<Chance> chance = {};
-  std::string headline = {};  // name of the accuracy that is included in the average over tasks
+  std::string headline = {};   // name of the accuracy that is included in the average over tasks
   std::string samples = {};    // JSON lines, one per document; empty unless samples are logged
   std::string task_hash = {};  // hash of the hashes of all samples
 };

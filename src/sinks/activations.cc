@@ -55,8 +55,8 @@ std::vector<double> doubles_of(const at::Tensor& tensor) {
 
 ActivationStatistics statistics_of(const std::string& name, const at::Tensor& tensor) {
   ActivationStatistics s{name, {tensor.sizes().begin(), tensor.sizes().end()}};
-  const at::Tensor finite =
-      is_square(name) ? tensor.masked_select(tensor.isfinite()) : tensor;  // finite entries only: masked scores are -inf
+  const at::Tensor finite = is_square(name) ? tensor.masked_select(tensor.isfinite())
+                                            : tensor;  // finite entries only: masked scores are -inf
   if (finite.numel() > 0) {
     const at::Tensor mean = finite.mean(at::kDouble);
     s.mean = mean.item<double>();

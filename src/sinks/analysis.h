@@ -30,8 +30,8 @@ inline constexpr int64_t kDefaultLength = 2048;
 struct AnalysisOptions {
   // Tokens per sample. 0: the minimum of kDefaultLength, the training length of the model and the length of the text.
   int64_t length = 0;
-  int64_t samples = 64;      // maximum number of samples; smaller if the text is short
-  bool bos = false;          // start every sample with BOS
+  int64_t samples = 64;  // maximum number of samples; smaller if the text is short
+  bool bos = false;      // start every sample with BOS
   // Number of tokens per sample for Sink_1^0.3, the fraction of samples in which a head's mean weight on the first key
   // exceeds 0.3 (`threshold`).
   int64_t sink_length = 64;
@@ -40,7 +40,7 @@ struct AnalysisOptions {
   int64_t sink_samples = 100;
   double threshold = 0.3;
   std::string maps = "auto";  // "auto", "all", "none", a list "LAYER:HEAD,..." of 0-based indices, or a sinks.json
-  std::string map_text;  // text of the attention maps; empty: the first paragraph of prose in the source
+  std::string map_text;       // text of the attention maps; empty: the first paragraph of prose in the source
   int64_t map_tokens = 24;    // number of tokens in the attention maps, at most 64
   std::vector<std::string> measures;  // additional measures from kFurtherMeasures
   Interventions interventions;        // applied to the model during all passes

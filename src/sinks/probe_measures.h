@@ -36,7 +36,7 @@ class WeightMeasures {
 
   struct Result {
     at::Tensor alpha, sink;  // (layers, heads, length) float64: mean alpha_k, and Sink_k^eps as a fraction
-    at::Tensor entropy;  // (layers, heads) float64: mean entropy in nats
+    at::Tensor entropy;      // (layers, heads) float64: mean entropy in nats
     int64_t samples = 0;
     double threshold = 0.3;
   };

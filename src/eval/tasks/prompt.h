@@ -14,13 +14,13 @@ struct TextPair {
 };
 
 struct Question {
-  std::vector<TextPair> pairs;       // one pair per choice; empty for a rolling task
-  std::string text;                  // text of a rolling task
+  std::vector<TextPair> pairs;  // one pair per choice; empty for a rolling task
+  std::string text;             // text of a rolling task
   // choices without the delimiter before them; acc_norm and acc_bytes divide by the length of the choice
   std::vector<std::string> choices;
-  int64_t label = -1;                // 0-based index of the correct choice
-  std::string target;                // label, continuation or text, as logged by lm-evaluation-harness
-  int64_t words = 0, bytes = 0;      // size of the original text of a rolling task
+  int64_t label = -1;            // 0-based index of the correct choice
+  std::string target;            // label, continuation or text, as logged by lm-evaluation-harness
+  int64_t words = 0, bytes = 0;  // size of the original text of a rolling task
 };
 
 // `examples` are inserted before the document in each context. Errors name the file, line and field of the row.
