@@ -194,7 +194,7 @@ def table():
         "model",
         "held-out loss",
         "median tokens/s of training",
-        "largest gradient norm after a fifth of the steps",
+        "largest gradient norm after the first fifth of the steps",
         "WikiText, perplexity per word",
         "mean of eight accuracies, %",
         f"loss at {a.lengths.replace(',', ' / ')} tokens",

@@ -378,7 +378,9 @@ def main():
     parser.add_argument("--processes", type=int, default=8)
     parser.add_argument("--models", nargs="+", help="model folders, the softmax model first")
     parser.add_argument("--text", help="file with the text of the prompts, for --models")
-    parser.add_argument("--work", default="1x1000,1x4000,1x32000,32x1000", help="SEQUENCESxPROMPT_TOKENS of `steps`")
+    parser.add_argument(
+        "--work", default="1x1000,1x4000,1x32000,32x1000", help="sizes for `steps`: SEQUENCESxPROMPT_TOKENS,..."
+    )
     parser.add_argument("--ours-only", action="store_true", help="do not run transformers")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--keep", help="write the model folders to this empty folder and keep them")

@@ -147,7 +147,7 @@ def import_seconds(environment: Path) -> float:
 def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> Row:
     row = wheel.row("lazy-attention", torch)
     if not wheel.admits(torch):
-        row.failed.append(f"the wheel's metadata does not admit PyTorch {torch}")
+        row.failed.append(f"the wheel's metadata does not allow PyTorch {torch}")
         return row
     say(f"lazy-attention on PyTorch {torch}")
     environment = new_environment(f"torch-{torch}", python)
@@ -275,9 +275,14 @@ def test_cli(wheel: Wheel, python: str) -> tuple[Row, Path]:
     templates = next(entry for entry in found if entry["subject"] == "chat templates")
     check(row, "chat templates are rendered by the environment's Python", templates["state"] == "ok", str(templates))
     done = run(["lazy", "train", "--model", "lazy-340m", "--recipe", "15b", "--dry-run"])
-    check(row, "the models and recipes are found", done.returncode == 0, done.stdout + done.stderr)
+    check(row, "lazy train finds the installed models and recipes", done.returncode == 0, done.stdout + done.stderr)
     done = run(["lazy", "train", "configs/sink-55m.toml+lazy"])
-    check(row, "installed configs are named", re.search(r"cp -r (\S+/configs) ", done.stderr) is not None, done.stderr)
+    check(
+        row,
+        "the error for a missing configuration names the installed configs",
+        re.search(r"cp -r (\S+/configs) ", done.stderr) is not None,
+        done.stderr,
+    )
     return row, environment / "bin" / "lazy"
 
 

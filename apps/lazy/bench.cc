@@ -142,14 +142,15 @@ static void bench_train(CLI::App& command) {
       ->check(kPositive)
       ->capture_default_str();
   command.add_option("--steps", b.steps, "Number of timed steps")->check(kPositive)->capture_default_str();
-  command.add_flag("--fp8", b.fp8, "Linear layers in 8-bit floating point, as with training.precision");
+  command.add_flag("--fp8", b.fp8, "Compute linear layers in fp8, like training.precision = \"fp8\"");
   command
       .add_option("--checkpointing", b.checkpointing,
                   "Activation checkpointing: the part that the backward pass recomputes")
       ->check(one_of({"none", "mlp", "attention", "full"}))
       ->capture_default_str();
   command.add_option("--corpus", b.corpus, "Corpus of `lazy data prepare` (default: random tokens on the device)");
-  command.add_option("--data-parallel", b.data_parallel, "Kind of data parallelism if there are several ranks")
+  command
+      .add_option("--data-parallel", b.data_parallel, "Kind of data parallelism if a launcher started several ranks")
       ->check(one_of({"replicate", "zero2", "full_shard"}))
       ->capture_default_str();
   command.add_flag("--profile", b.profile, "Also report the ten most expensive kernels");
@@ -188,7 +189,8 @@ static void bench_sinks(CLI::App& command) {
       ->check(kNonNegative)
       ->capture_default_str();
   command
-      .add_option("--check", b.checked, "Number of tokens whose statistics are compared with full attention matrices")
+      .add_option("--check", b.checked,
+                  "Number of tokens for which the statistics are checked against full attention matrices")
       ->check(CLI::Range(2, 4096))
       ->capture_default_str();
   command.add_option("--repeats", b.repeats, "Repetitions; the median is reported")

@@ -97,8 +97,8 @@ void warn_beyond_training(const char* operation, const std::string& model, const
 void add_interventions(CLI::App& command) {
   for (const auto& [option, help] :
        {std::pair{"--set-zero", "NAME[INDEX]: set part of a weight or an activation to zero"},
-        {"--replace", "NAME[INDEX]=VALUE"},
-        {"--add", "NAME[INDEX]=VALUE"},
+        {"--replace", "NAME[INDEX]=VALUE: replace part of a weight or an activation by VALUE"},
+        {"--add", "NAME[INDEX]=VALUE: add VALUE to part of a weight or an activation"},
         {"--swap-positions", "NAME=I,J: swap two positions of an activation or two rows of a weight"}}) {
     command.add_option(option, help)
         ->type_name("TEXT")

@@ -194,7 +194,7 @@ LAZY_COMMAND(completion, "Print a script that completes commands and options in 
       "Examples:\n"
       "  source <(lazy completion bash)                    (in ~/.bashrc)\n"
       "  source <(lazy completion zsh)                     (in ~/.zshrc, after compinit)\n"
-      "  lazy completion zsh > \"${fpath[1]}/_lazy\"         (once, instead)");
+      "  lazy completion zsh > \"${fpath[1]}/_lazy\"         (alternative for zsh; run once)");
   command.callback(
       [&command, shell] { lazy::cli::print_completion(lazy::cli::describe(lazy::cli::root(command)), *shell); });
 });

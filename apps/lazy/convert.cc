@@ -111,7 +111,7 @@ void convert_gguf(const ConvertOptions& options, const fs::path& target) {
   temporary.publish(/*replace=*/false);
   fmt::print("{} -> {} ({}, {}, {} tensors, {}{})\n", options.source, target.string(), dtype,
              ready.at("architecture").get<std::string>(), tensors, human_bytes(bytes),
-             dtype == "fp32" ? "; --dtype bf16 writes half of it" : "");
+             dtype == "fp32" ? "; --dtype bf16 halves the size" : "");
 }
 
 // Returns the checkpoint file for `source`: the file itself, or in a folder pytorch_model.bin or its index file.

@@ -43,7 +43,7 @@ Check check_attention(bool gpu) {
   Check check{fmt::format("attention ({})", gpu ? "GPU" : "CPU")};
   try {
     const double error = attention_error(gpu);
-    check.found = fmt::format("differs from PyTorch's by at most {:.1g}", error);
+    check.found = fmt::format("the results differ from PyTorch's by at most {:.1g}", error);
     if (!(error <= kTolerance)) {
       check.state = CheckState::broken;
       check.mend = "report this output as an issue; LAZY_KERNEL=plain may work in the meantime";
@@ -151,7 +151,7 @@ std::vector<Check> checks() {
   out.push_back({"gzip and zstd files", CheckState::ok, "part of the program", ""});
   out.push_back({"tokenizers", CheckState::ok, "bytes, SentencePiece, tokenizer.json: part of the program", ""});
   if (has_nfc()) {
-    out.push_back({"Qwen's tokenizers", CheckState::ok, "NFC by utf8proc", ""});
+    out.push_back({"Qwen's tokenizers", CheckState::ok, "Unicode normalization (NFC) by utf8proc", ""});
   } else {
     out.push_back({"Qwen's tokenizers", CheckState::missing, "this build has no utf8proc",
                    "apt-get install libutf8proc-dev, then `make` in the checkout"});

@@ -80,7 +80,7 @@ void add_length_options(CLI::App& command, LengthArguments& a) {
       ->group(group);
   command
       .add_flag("--per-document", o.per_document,
-                "Windows end at the end of their document (default: documents are concatenated)")
+                "End windows at the end of a document (default: concatenate the documents)")
       ->group(group);
   command.add_option("--stride", o.stride, "Stride of sliding windows in tokens")->check(kPositive)->group(group);
   command
@@ -89,7 +89,8 @@ void add_length_options(CLI::App& command, LengthArguments& a) {
       ->delimiter(',')
       ->check(CLI::Range(0.0, 100.0))
       ->group(group);
-  command.add_option("--probe-samples", o.synthetic.samples, "Contexts per length and depth")
+  command
+      .add_option("--probe-samples", o.synthetic.samples, "Synthetic tasks: number of contexts per length and depth")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str()
       ->group(group);

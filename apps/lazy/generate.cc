@@ -192,7 +192,8 @@ LAZY_COMMAND(generate, "Continue a text with a model", [](CLI::App& command) {
       ->check(cli::kNonNegative);
   command
       .add_option("--cache-gib", o->cache_gib,
-                  "Maximum GiB of memory for keys, values and states (KV cache); texts that do not fit wait")
+                  "Maximum GiB of memory for keys, values and states (KV cache); texts that do not fit wait until "
+                  "memory is free")
       ->capture_default_str()
       ->check(CLI::Range(0.001, 1e6));
   cli::add_sampling_options(command, o->sampling, "sample n uses seed + n");

@@ -107,7 +107,7 @@ Corpus prepare(const InitArguments& o) {
   prepare.documents.max_bytes = train::cut_documents_at(text.bytes, text.documents);
   corpus.facts = {fmt::format("{} of {}: {}.", human_bytes(static_cast<double>(text.bytes)),
                               2 * text.code_bytes > text.bytes ? "source code" : "text", describe(text)),
-                  !o.from.empty() ? "Tokenizer: the model's."
+                  !o.from.empty() ? "The tokenizer is the tokenizer of the model."
                   : prepare.train_pieces
                       ? fmt::format("Tokenizer: BPE with {} tokens, trained on this text; the vocabulary size is "
                                     "chosen so that a token occurs about a hundred times on average.",
@@ -120,7 +120,7 @@ Corpus prepare(const InitArguments& o) {
                                          : " --tokenizer " + cli::shell_word(prepare.tokenizer);
   if (prepare.documents.max_bytes > 0) {
     corpus.facts.push_back(
-        fmt::format("Documents are cut at {}, so that there are enough documents for a validation "
+        fmt::format("Documents longer than {} are cut, so that there are enough documents for a validation "
                     "split.",
                     human_bytes(static_cast<double>(prepare.documents.max_bytes))));
     corpus.command += fmt::format(" --max-document {}", prepare.documents.max_bytes);
@@ -180,17 +180,16 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
                                         o.minutes, o.device, thread_count(), r.bf16 ? "bf16" : "fp32"));
   // This line is not wrapped, so that the user can copy the command.
   out += "# Run: lazy train " + cli::shell_word(o.output.string()) + "\n";
-  out +=
-      comment(fmt::format("Expected: {} (measured: {} tokens/s; {:.0f} % of the time is for steps, the rest for "
-                          "start, validation and checkpoints), using about {} of the {} of memory "
-                          "allowed.",
-                          human_seconds(s.seconds), human_count(s.tokens_per_second), 100 * train::kStepsShare,
-                          human_bytes(static_cast<double>(s.memory)), human_bytes(static_cast<double>(r.memory))));
-  out += comment("All keys are described by: lazy help configuration");
+  out += comment(
+      fmt::format("Expected duration: {} (measured: {} tokens/s; {:.0f} % of the time is for steps, the rest for "
+                  "start, validation and checkpoints). Expected memory: about {} of the allowed {}.",
+                  human_seconds(s.seconds), human_count(s.tokens_per_second), 100 * train::kStepsShare,
+                  human_bytes(static_cast<double>(s.memory)), human_bytes(static_cast<double>(r.memory))));
+  out += comment("`lazy help configuration` describes all keys.");
 
   out += "\n[data]\n";
   for (const std::string& fact : corpus.facts) out += comment(fact);
-  if (!corpus.command.empty()) out += "# Made by: " + corpus.command + "\n";
+  if (!corpus.command.empty()) out += "# Written by: " + corpus.command + "\n";
   out += fmt::format("corpus = {}\n", path(corpus.folder));
   if (!o.from.empty()) out += document_marks(o.from);
 
@@ -215,7 +214,8 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
 
   out += "\n[training]\n";
   out += comment(fmt::format(
-      "The run has {} of {} tokens: {} tokens, or {:.2f} passes over the {} of the training split. {}",
+      "The run has {} of {} tokens each, in total {} tokens or {:.2f} passes over the {} tokens of the training split. "
+      "{}",
       counted(s.steps, "step"), s.step_tokens(), human_count(tokens), s.passes, count(train.tokens),
       s.limited_by_text
           ? fmt::format(
@@ -244,7 +244,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
   out += "\n[optimizer]\n";
   out +=
       comment(o.from.empty() ? "Decreases with the width: 1 / hidden_size, at most 4e-3."
-                             : "For continued training of small models; lower it to 1e-4 or less above 1B parameters.");
+                             : "A value for continued training of small models; use 1e-4 or less above 1B parameters.");
   out += fmt::format("lr = {:.2g}\nweight_decay = {}\n", s.lr, o.from.empty() ? 0.1 : 0.01);
 
   out += "\n[validation]\n";
@@ -303,7 +303,7 @@ void run(InitArguments o) {
   });
   write_file_atomic(o.output, toml(o, corpus, request, size, run));
   train::TrainConfig::load(o.output);  // validate it as `lazy train` does
-  log::info("{} parameters, {} of {} tokens, {:.2f} passes over the text: about {}",
+  log::info("{} parameters; {} of {} tokens each, {:.2f} passes over the text; expected time: {}",
             human_count(static_cast<double>(size.parameters)), counted(size.steps, "step"), size.step_tokens(),
             size.passes, human_seconds(size.seconds));
   fmt::print("{}\n", o.output.string());

@@ -65,7 +65,8 @@ void set_up(CLI::App& command) {
                      "Text files or folders, from which the corpus of the scale tiny is prepared (default: the prose "
                      "of Perl's manual)");
   command.add_option("--data", a->data, "Folder with the benchmarks' files");
-  add_repeated_option(command, "--domain", a->domain, "cross-domain: NAME=DIR, a folder of text (may be repeated)");
+  add_repeated_option(command, "--domain", a->domain,
+                      "For the recipe cross-domain: NAME=DIR, a folder of text (may be repeated)");
   add_repeated_option(command, "--model", a->model,
                       "Model folder to study, or NAME=DIR to use instead of training the model NAME (may be repeated)");
   command.add_option("--seeds", a->seeds, "Number of training runs (seeds) per model")
@@ -77,10 +78,11 @@ void set_up(CLI::App& command) {
   command.add_option("--device", a->device, "Device to compute on")
       ->check(one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();
-  command.add_option("--output", a->output, "Folder for steps and pages")->capture_default_str();
+  command.add_option("--output", a->output, "Folder for the results of the steps and for the pages")
+      ->capture_default_str();
   command.add_flag("--dry-run", a->dry_run, "Print the steps and which of them are finished; run nothing");
   command.add_flag("--report", a->report, "Write the page of the finished steps; run nothing");
-  command.add_flag("--no-records", a->no_records, "Train and measure even what docs/results/records contains");
+  command.add_flag("--no-records", a->no_records, "Ignore docs/results/records: train and measure everything");
   command.add_flag("--json", a->json, "Print JSON");
   command.footer(R"(
 Examples:

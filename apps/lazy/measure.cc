@@ -108,7 +108,7 @@ LAZY_COMMAND(measure, "Run one measurement of `lazy lab` on a model", [](CLI::Ap
   command.add_option("--corpus", a->corpus, "Corpus of `lazy data prepare`; its validation split is read");
   command.add_option("--data", a->data, "Folder with the benchmarks' files, for the parts wikitext and lambada");
   lazy::cli::add_repeated_option(command, "--baseline", a->baselines,
-                                 "speed, model_latency: NAME=DIR, a further model to time (repeatable)");
+                                 "For the kinds speed and model_latency: NAME=DIR, another model to time (repeatable)");
   command.add_option("--device", a->device, "Device to compute on")
       ->check(lazy::cli::one_of({"auto", "cpu", "cuda"}))
       ->capture_default_str();

@@ -135,8 +135,8 @@ std::string resolve_model_folder(const char* operation, const std::string& path,
       continue;
     }
     const std::string total = settings.contains("training.steps") ? " of " + settings.at("training.steps").dump() : "";
-    log::warn("{}: the training has not written its model: using the checkpoint of step {}{}, {}", path, *step, total,
-              checkpoint);
+    log::warn("{}: the training has not written its final model; using the checkpoint of step {}{}, {}", path, *step,
+              total, checkpoint);
     return checkpoint;
   }
   fail(operation, "{}: expected a finished model or a valid checkpoint, found none{}", path,

@@ -115,7 +115,7 @@ LAZY_COMMAND(probe, "Inspect the activations of one forward pass by name", [](CL
   lazy::cli::add_download_option(command, a->download);
   command.add_option("--text", a->text, "Text file, read as one sample");
   command.add_option("--ids", a->ids, "File of token ids separated by spaces, instead of --text");
-  command.add_flag("--bos", a->bos, "Put BOS first (default with --text: as the tokenizer does)");
+  command.add_flag("--bos", a->bos, "Put BOS first (default with --text: if the tokenizer adds BOS)");
   command.add_flag("--no-bos", a->no_bos, "Do not add BOS");
   command.add_option("--length", a->length, "Maximum number of tokens (default: all)")->check(lazy::cli::kPositive);
   lazy::cli::add_repeated_option(

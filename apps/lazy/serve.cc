@@ -261,7 +261,7 @@ LAZY_COMMAND(serve, "Serve models over HTTP with an OpenAI-compatible API", [](C
       ->group(network);
   command
       .add_option("--request-seconds", o->request_seconds,
-                  "Maximum time for a response; afterwards HTTP 504, or an error event in a stream")
+                  "Maximum time for a response; a slower request gets HTTP 504, or an error event in its stream")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6))
       ->group(network);

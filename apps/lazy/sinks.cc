@@ -102,7 +102,7 @@ LAZY_COMMAND(
           ->check(CLI::Range(0, 1 << 24))
           ->capture_default_str();
       command.add_flag("--bos", a->options.bos,
-                       "Put BOS first in every sample (default with --text: as the tokenizer does)");
+                       "Put BOS first in every sample (default with --text: if the tokenizer adds BOS)");
       command.add_flag("--no-bos", a->no_bos, "Do not add BOS");
       command
           .add_option("--maps", a->options.maps,
@@ -110,8 +110,8 @@ LAZY_COMMAND(
                       "the heads")
           ->capture_default_str();
       command.add_option("--map-text", a->options.map_text,
-                         "Text of the maps (default: the first paragraph of the text)");
-      command.add_option("--map-tokens", a->options.map_tokens, "Maximum number of tokens in the maps")
+                         "Text of the attention maps (default: the first paragraph of the text)");
+      command.add_option("--map-tokens", a->options.map_tokens, "Maximum number of tokens in the attention maps")
           ->check(CLI::Range(2, 64))
           ->capture_default_str();
       command

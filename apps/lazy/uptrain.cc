@@ -100,7 +100,8 @@ LAZY_COMMAND(uptrain, "Convert a pretrained model to a Lazy model, and measure t
   command.add_option("--window", a->window, "Number of distances with a learned bias; 0: no bias")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  command.add_option("--to", a->to, "Final value of the offset, which is shifted from 0")->capture_default_str();
+  command.add_option("--to", a->to, "Value to which the offset is shifted during the training, starting at 0")
+      ->capture_default_str();
   command.add_option("--anneal", a->anneal, "Fraction of the steps during which the offset is shifted")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();

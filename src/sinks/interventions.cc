@@ -189,13 +189,13 @@ void ScopedInterventions::change_activations(const Change& change, const std::ve
     }
     for (auto target = names.begin(); target != names.end(); ++target) {
       if (glob_matches(change.target.name, *target) && target <= source)
-        fail("sinks", "{}: {} is computed before {} in a forward pass", change.text, *target, *source);
+        fail("sinks", "{}: expected an activation that is computed before {}, found {}", change.text, *target, *source);
     }
     seen_[term.name] = at::Tensor();
   }
   probes_.replace(change.target.name, [this, change](const std::string& name, const at::Tensor& tensor) {
     if (change.kind == Interventions::Kind::swap && is_matrix(name))
-      fail("sinks", "{}: {} has two axes of positions; use --replace", change.text, name);
+      fail("sinks", "{}: {} has one axis for queries and one for keys; use --replace", change.text, name);
     return changed(change, tensor, kAfterBatch);
   });
 }

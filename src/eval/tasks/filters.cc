@@ -57,7 +57,7 @@ const PythonSub& compiled(const std::string& pattern, const std::string& replace
 
 size_t position(const std::string& text, const std::string& mark) {
   const size_t at = text.find(mark);
-  if (at == std::string::npos) refuse("expected text with '{}', found {}", mark, shown(Json(text)));
+  if (at == std::string::npos) refuse("expected text that contains '{}', found {}", mark, shown(Json(text)));
   return at;
 }
 

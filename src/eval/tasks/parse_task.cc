@@ -151,10 +151,10 @@ void read_metrics(Task& task, Table& top) {
   task.metrics = top.strings("metrics");
   const auto& known = metrics_of(task.output_type);
   if (task.metrics.empty())
-    fail("eval", "{}: metrics: expected some of {}, found none", task.origin, fmt::join(known, ", "));
+    fail("eval", "{}: metrics: expected at least one of {}, found none", task.origin, fmt::join(known, ", "));
   for (const std::string& metric : task.metrics) {
     if (std::find(known.begin(), known.end(), metric) != known.end()) continue;
-    top.refuse(top.at("metrics"), "metrics: expected some of {} ({}), found '{}'", fmt::join(known, ", "),
+    top.refuse(top.at("metrics"), "metrics: expected only {} (for {}), found '{}'", fmt::join(known, ", "),
                name(task.output_type), metric);
   }
   task.headline = top.string("headline");
@@ -222,7 +222,8 @@ Task parse_task(std::string_view source, const std::string& origin) {
   static const toml::table nothing;
   const auto table = [&](const char* key) {
     const toml::node* node = top.find(key);
-    if (node && !node->is_table()) top.refuse(*node, "{}: expected a [{}] table, found another value", key, key);
+    if (node && !node->is_table())
+      top.refuse(*node, "{}: expected a table [{}], found a value of another type", key, key);
     return Table(node ? *node->as_table() : nothing, key, task.origin);
   };
   task.name = top.required("name");

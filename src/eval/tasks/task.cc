@@ -47,7 +47,7 @@ std::vector<Task> select_tasks(const std::vector<std::string>& names) {
         std::find_if(selected.begin(), selected.end(), [&](const Task& other) { return other.name == task.name; });
     if (same == selected.end()) return selected.push_back(task);
     if (same->origin != task.origin)
-      fail("eval", "--tasks: {} and {} are both called {}", same->origin, task.origin, task.name);
+      fail("eval", "--tasks: {} and {} both define a task with the name {}", same->origin, task.origin, task.name);
   };
   for (const std::string& wanted : names) {
     if (wanted.ends_with(".toml")) {
