@@ -135,7 +135,8 @@ def main():
 
                     both()
                     works[name, "both"] = both
-            except Exception as exception:  # if a peer does not run on this machine, print the reason
+            # if a compared implementation does not run on this machine, print the reason
+            except Exception as exception:
                 failed[name] = str(exception).split("\n")[0][:160]
                 works.pop((name, "forward"), None)
         times = medians(works, arguments.rounds)

@@ -25,8 +25,8 @@ struct AttentionBenchmark {
   int repeats = 9;         // number of runs; the median is reported
 };
 
-// Checks every variant against the float64 definition on a short problem (RunError if one is wrong), then times it
-// and prints a table to stdout. Returns the same figures.
+// Checks every variant against the float64 definition on a short problem (throws RunError if one is wrong), then times
+// it and prints a table to stdout. Returns the same figures.
 nlohmann::json run_attention(const AttentionBenchmark& options);
 
 // Speed of lazy::decode compared with PyTorch's scaled_dot_product_attention (softmax), for one new token per sequence
@@ -43,8 +43,8 @@ struct DecodeBenchmark {
   int repeats = 15;  // number of runs; the median is reported
 };
 
-// Checks every variant against the float64 definition on a short cache (RunError when one is wrong), then times it and
-// prints a table to stdout. Returns the same figures.
+// Checks every variant against the float64 definition on a short cache (throws RunError if one is wrong), then times it
+// and prints a table to stdout. Returns the same figures.
 nlohmann::json run_decode(const DecodeBenchmark& options);
 // The part of run_decode for device "cuda". Loads the CUDA operators; throws std::runtime_error if they cannot be
 // loaded. Suitable options for a large GPU: batch 16, 16 heads, 16 or 4 kv_heads, bf16.
@@ -60,9 +60,9 @@ struct FusedBenchmark {
   int repeats = 15;                            // number of runs; the median is reported
 };
 
-// Checks every operator against the float64 definition on a small number of rows (RunError if one is wrong), then times
-// it and prints a table to stdout: GB/s count each input and each output once. Returns the same figures. With "cuda" it
-// loads the CUDA operators (std::runtime_error if they cannot be loaded).
+// Checks every operator against the float64 definition on a small number of rows (throws RunError if one is wrong),
+// then times it and prints a table to stdout: GB/s count each input and each output once. Returns the same figures.
+// With "cuda" it loads the CUDA operators (throws std::runtime_error if they cannot be loaded).
 nlohmann::json run_fused(const FusedBenchmark& options);
 
 // Comparison of the mixers: speed of training and of generation, and size of the state, by sequence length. The shapes
@@ -123,8 +123,8 @@ struct EvalBenchmark {
   int repeats = 3;                    // number of runs; the median is reported
 };
 
-// Prints a table and returns the same figures: milliseconds, requests_per_second, tokens of both methods. RunError if
-// the log-likelihoods differ by more than rounding.
+// Prints a table and returns the same figures: milliseconds, requests_per_second, tokens of both methods. Throws
+// RunError if the log-likelihoods differ by more than rounding.
 nlohmann::json run_eval(const EvalBenchmark& options);
 
 // Speed and memory of the sink statistics of one long sequence, compared with the plain forward pass of the same model.
@@ -140,7 +140,7 @@ struct SinksBenchmark {
 };
 
 // Prints a table and returns the same figures: milliseconds and (on a GPU) peak bytes of both passes, and their ratios.
-// RunError if the statistics of the short sequence differ from the statistics of the full matrices.
+// Throws RunError if the statistics of the short sequence differ from the statistics of the full matrices.
 nlohmann::json run_sinks(const SinksBenchmark& options);
 
 // Speed of the tokenizer on one thread, compared with the Python package `tokenizers` (for tokenizer.json) or
@@ -152,8 +152,8 @@ struct TokenizerBenchmark {
   int repeats = 5;                 // number of runs; the fastest is reported, for both implementations
 };
 
-// Prints a table and returns the same figures. RunError if the peer's ids differ from ours. If the peer is missing,
-// this is reported and only our tokenizer is timed.
+// Prints a table and returns the same figures. Throws RunError if the peer's ids differ from ours. If the peer is
+// missing, this is reported and only our tokenizer is timed.
 nlohmann::json run_tokenizer(const TokenizerBenchmark& options);
 
 }  // namespace lazy::benchmarks

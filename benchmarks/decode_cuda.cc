@@ -31,7 +31,7 @@ void check(const DecodeBenchmark& o, const DecodeInputs& in, const DecodeCall& c
 
 struct DecodePeer {
   std::string name;
-  std::function<at::Tensor()> work;  // returns batch x heads x dim values; the shape depends on the peer
+  std::function<at::Tensor()> work;  // returns batch x heads x dim values; the shape depends on the implementation
 };
 
 // Returns all PyTorch calls that compute softmax decoding: two backends, two cache layouts, and the query heads of a
@@ -55,7 +55,7 @@ std::vector<DecodePeer> peers(const DecodeInputs& in) {
   return list;
 }
 
-// Returns the peers that support the problem, after checking their results.
+// Returns the PyTorch implementations that support the problem, after checking their results.
 std::vector<DecodePeer> working_peers(const DecodeInputs& in) {
   const DecodeInputs one = in.sequence(0);
   const at::Tensor computed = plain(one, kSoftmax).flatten(), exact = plain(one, kSoftmax, at::kDouble).flatten();

@@ -159,7 +159,8 @@ def main():
                         continue
                     both(run, (q, k, v), d_out)()
                     works[name, "forward"], works[name, "both"] = forward(run), both(run, (q, k, v), d_out)
-                except Exception as exception:  # if a peer does not run on this machine, print the reason
+                # if a compared implementation does not run on this machine, print the reason
+                except Exception as exception:
                     failed[name] = str(exception).split("\n")[0][:160]
             times = medians(works, a.rounds)
             print(

@@ -47,13 +47,13 @@ GEMMA_TENSORS = {
     "blk.{}.ffn_norm.weight": "model.layers.{}.pre_feedforward_layernorm.weight",
     "blk.{}.post_ffw_norm.weight": "model.layers.{}.post_feedforward_layernorm.weight",
 }
-# Architecture -> (n, layers), two properties of Gemma that GGUF files do not store. Every n-th layer has full
+# Maps an architecture to (n, layers), two properties of Gemma that GGUF files do not store. Every n-th layer has full
 # attention, and all other layers have a sliding window. `layers` is the number of layers of the 27B model. A model with
 # this number of layers scales its scores with hidden_size / num_attention_heads instead of the head size.
 GEMMA_LAYERS = {"gemma2": (2, 46), "gemma3": (6, 62)}
 ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# tokenizer.ggml.pre -> (pre-tokenizer steps before ByteLevel, whether ByteLevel splits text as in GPT-2).
+# Maps tokenizer.ggml.pre to (pre-tokenizer steps before ByteLevel, whether ByteLevel splits text as in GPT-2).
 PRE_TOKENIZERS = {
     "gpt-2": ([], True),
     "smollm": ([{"type": "Digits", "individual_digits": True}], True),

@@ -35,9 +35,8 @@ def one_line(error):
 def load(torch, file):
     shown = os.path.basename(file)
     with open(file, "rb") as content:
-        archive = (
-            content.read(4) == b"PK\x03\x04"
-        )  # the format since PyTorch 1.6; files in the older format cannot be memory-mapped
+        # PyTorch 1.6 and newer write ZIP archives. Files in the older format cannot be memory-mapped.
+        archive = content.read(4) == b"PK\x03\x04"
     try:
         return torch.load(file, map_location="cpu", weights_only=True, mmap=archive)
     except pickle.UnpicklingError as error:

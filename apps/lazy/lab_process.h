@@ -9,7 +9,7 @@ namespace lazy::cli {
 // Python runs in the root directory, so relative paths must be made absolute. An empty path stays empty.
 std::string absolute_path(const std::string& path);
 
-std::string program_path();  // the file of this program
+std::string program_path();  // returns the path of the executable file of this program
 
 // Returns the arguments of Python for a command of lazy_lab: the script start_lab.py gets one JSON object, which
 // consists of `arguments` and of the keys that start_lab.py reads. The module lazy_lab.COMMAND runs, unless `arguments`

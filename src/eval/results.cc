@@ -90,7 +90,8 @@ ordered_json chance_json(const TaskResult& task) {
   return out;
 }
 
-// The mean of the headline accuracies. It is reported for at least eight tasks, as in the table of the paper.
+// The mean of one accuracy per task (Task::headline). It is reported if at least eight tasks have such an accuracy,
+// because the average in Table 1 of the paper is over eight tasks.
 struct Average {
   double accuracy = 0;
   ordered_json metrics = ordered_json::object();

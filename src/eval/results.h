@@ -43,7 +43,8 @@ struct ResultInfo {
 // always selecting the most frequent label. "average" is the mean of the headline accuracies and requires at least
 // eight tasks.
 nlohmann::ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& info);
-// Formats the columns that the harness prints as Markdown, followed by the rescaled accuracies and the average.
+// Formats the columns that lm-evaluation-harness prints as Markdown, followed by the rescaled accuracies and the
+// average.
 std::string to_table(const std::vector<TaskResult>& results);
 
 // Returns one line of samples_<task>_<date>.jsonl: doc_id, doc, target, arguments, resps and filtered_resps
@@ -52,7 +53,7 @@ std::string to_table(const std::vector<TaskResult>& results);
 Json sample_record(const Task& task, int64_t doc_id, const TaskDocument& row, const Question& question,
                    const std::vector<Score>& scores, const std::vector<double>& values);
 
-// Converts the path of a model to a folder name by the rule of the harness.
+// Converts the path of a model to a folder name by the rule of lm-evaluation-harness.
 std::string sanitized_model_name(const std::string& name);
 // Manages the files of --output. NAME.json selects this file; any other value is a folder that receives
 // results_<date>.json. Until the last task has finished, results are written to NAME.partial.json or

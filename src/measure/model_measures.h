@@ -29,8 +29,8 @@ struct ModelInputs {
   bool progress = true;
 };
 
-// kRecordParts: the parts of a record in the order in which they are measured. kModelParts: all parts that
-// measure_model can measure.
+// Names of the parts (groups of measurements). kRecordParts: the parts of a record, in the order in which they are
+// measured. kModelParts: all parts that measure_model can measure.
 extern const std::vector<std::string> kRecordParts, kModelParts;
 // Returns the "measures" object of a record with the given parts.
 Json measure_model(const ModelInputs& inputs, const MeasureSizes& sizes,

@@ -23,7 +23,8 @@ class Outliers {
   explicit Outliers(int64_t layers) : layers_(layers) {}
   void attach(ActivationHooks& probes);
 
-  // Statistics of one layer at one probe point. Values are means over samples unless stated otherwise.
+  // Statistics of one layer at one probe point (named activation). Values are means over samples unless stated
+  // otherwise.
   struct Layer {
     // Kurtosis over the channels at one position: fourth central moment divided by the squared variance, 3 for a
     // Gaussian. kurtosis: mean over all positions except the first. kurtosis_first: value at the first position.

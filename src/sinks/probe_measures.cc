@@ -121,7 +121,8 @@ size_t place_of(const std::string& name, size_t layers) {
 void VectorStatistics::attach(ActivationHooks& probes) {
   probes.read("layers.*." + place_, [this](const std::string& name, const at::Tensor& tensor) {
     const at::NoGradGuard no_grad;
-    // (batch, length, dim) or (batch, length, heads, dim) -> (heads, length)
+    // Sums over the batch: (batch, length) or (batch, length, heads) -> (heads, length). Vectors without heads have
+    // one.
     const auto sum = [](at::Tensor values) {
       if (values.dim() == 2) values = values.unsqueeze(2);
       return values.sum(0, false, at::kDouble).t().to(at::kCPU);

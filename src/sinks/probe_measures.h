@@ -59,7 +59,7 @@ class WeightMeasures {
   at::Tensor q_;
 };
 
-// Returns the layer index in the name of a probe point.
+// Returns the layer index in the name of a probe point, such as 3 for "layers.3.residual".
 int64_t layer_of(const std::string& name);
 
 // L2 norm and unbiased variance (over the entries of the vector) of every vector at one probe point of every layer, as
@@ -129,11 +129,12 @@ class Collapse {
 // The results of the additional measures that kFurtherMeasures lists.
 struct FurtherMeasures {
   std::optional<WeightMeasures::Result> weights;
-  std::map<std::string, VectorStatistics::Result> vectors;  // probe point -> result
+  std::map<std::string, VectorStatistics::Result> vectors;  // maps the name of a probe point to the result
   std::vector<MassiveActivations::OutlierStatistics> massive;
   std::vector<std::vector<HiddenSimilarity>> collapse;
-  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;  // (probe point, layers)
-  std::optional<DecodeReads::Result> decode;                                   // not measured for Transformer-XL
+  // pairs of the name of a probe point and the results of its layers
+  std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;
+  std::optional<DecodeReads::Result> decode;  // not measured for Transformer-XL
 };
 
 class FurtherMeasureCollector {

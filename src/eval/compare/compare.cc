@@ -24,7 +24,8 @@ bool one_of(const auto& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Returns the headline accuracy of a task, or "acc" for a task that is not built in.
+// Returns the name of the accuracy with which a task contributes to the average: Task::headline, or "acc" for a task
+// that is not built in.
 std::string headline_of(const std::string& name) {
   for (const Task& task : builtin_tasks()) {
     if (task.name == name && !task.headline.empty()) return task.headline;

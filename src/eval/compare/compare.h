@@ -34,7 +34,7 @@ struct ModelComparison {
 };
 
 // Compares two models. Documents are paired by their number. Throws Error unless both models have the same documents of
-// the same task version. The average is over the headline accuracies of all tasks, as in Table 1 of the paper; tasks
+// the same task version. The average is over one accuracy per task (Task::headline), as in Table 1 of the paper; tasks
 // that are not built in contribute "acc".
 ModelComparison compare(const ResultFolder& first, const ResultFolder& second, const CompareOptions& options = {});
 

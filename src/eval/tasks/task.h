@@ -39,8 +39,9 @@ struct Task {
   double version = 0;                     // version of the task in lm-evaluation-harness
   OutputType output_type = OutputType::multiple_choice;
   std::vector<std::string> tags;  // group names for --tasks
-  std::vector<std::string>
-      metrics;           // acc, acc_norm, acc_bytes; perplexity, acc; word_perplexity, byte_perplexity, bits_per_byte
+  // Multiple choice: acc, acc_norm, acc_bytes. loglikelihood: perplexity, acc. loglikelihood_rolling: word_perplexity,
+  // byte_perplexity, bits_per_byte.
+  std::vector<std::string> metrics;
   std::string headline;  // the accuracy that is included in the average over tasks; empty: none
   TaskData data;
   std::map<std::string, std::vector<std::string>> columns;  // alternative names of a field, see Fields
