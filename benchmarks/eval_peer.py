@@ -101,7 +101,7 @@ def agreement(theirs, ours, lm):
             for request, x, y in zip(requests, values, our_values, strict=True):
                 differences.append(abs(x - y))
                 if differences[-1] > 1e-3:
-                    tokens = len(lm.tok_encode(request[-1]))  # number of tokens that are scored
+                    tokens = len(lm.tok_encode(request[-1]))  # number of scored tokens
                     equal = equal and differences[-1] <= allowed(x, tokens, lm.model.config.vocab_size)
                 equal = equal and not math.isnan(differences[-1])
     return len(differences), max(differences), sum(differences) / len(differences), equal

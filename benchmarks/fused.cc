@@ -25,9 +25,9 @@ constexpr int64_t kHeadDim = 128;
 
 // The inputs of all fused operators.
 struct FusedInputs {
-  at::Tensor x, residual, weight, d_y;  // (rows, dim); weight (dim) fp32
+  at::Tensor x, residual, weight, d_y;  // shape (rows, dim), except weight: shape (dim), fp32
   at::Tensor gate_up;                   // (rows, 2 dim)
-  at::Tensor qkv;                       // (batch, length, 3 dim)
+  at::Tensor qkv;                       // output of a fused QKV projection, shape (batch, length, 3 dim)
 };
 
 FusedInputs make_inputs(int64_t rows, int64_t dim, const at::TensorOptions& options) {

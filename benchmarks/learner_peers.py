@@ -79,7 +79,8 @@ def ttt(a, kind):
     sys.path.insert(0, a.ttt_lm)
     import ttt as authors
 
-    authors.TTTForCausalLM._tied_weights_keys = {}  # transformers 5 requires a dictionary
+    # transformers 5 requires a dictionary in place of a list
+    authors.TTTForCausalLM._tied_weights_keys = {}
     model = authors.TTTForCausalLM(
         authors.TTTConfig(
             vocab_size=a.vocab,

@@ -260,7 +260,8 @@ Json measure(const TrainBenchmark& o, distributed::Communicator& communicator, a
               {"optimizer_ms", parts.optimizer / steps},
               {"first_step_seconds", first_step}};
   if (peak > 0) result["mfu"] = rate * flops / 1e12 / peak;
-  if (o.profile) result.update(profile_step(training));  // on all ranks, because a step is collective
+  // all ranks must call this, because a training step has collective operations
+  if (o.profile) result.update(profile_step(training));
   return result;
 }
 

@@ -34,7 +34,7 @@ std::vector<std::string> choices(CLI::Option* option) {
     const std::string values = option->get_validator(0)->get_name();
     return values.empty() ? std::vector<std::string>() : split(values, kSeparator);
   } catch (const CLI::OptionNotFound&) {
-    return {};  // the option has no validator
+    return {};  // get_validator() throws if the option has no validator
   }
 }
 

@@ -31,6 +31,7 @@ void warn_beyond_training(const char* operation, const std::string& model, const
 
 // Adds --set-zero, --replace, --add and --swap-positions, for commands that run a model with interventions.
 void add_interventions(CLI::App& command);
-sinks::Interventions given_interventions(const CLI::App& command);  // in the order of the command line
+// returns the interventions in the order of the command line
+sinks::Interventions given_interventions(const CLI::App& command);
 
 }  // namespace lazy::cli

@@ -54,7 +54,7 @@ std::string stored_dtype(const fs::path& folder) {
 void convert_to_lazy(const ConvertOptions& options, const fs::path& target) {
   const fs::path from = cli::resolve_model_folder("convert", options.source, options.download);
   install_stop_handlers();
-  to_lazy(ModelConfig::from_directory(from), options.window);  // throws if the model is unsupported
+  to_lazy(ModelConfig::from_directory(from), options.window);  // throws an Error if the model cannot be converted
   const ModelFolder folder = load_model_folder(from);
   end_if_stopped("convert", "nothing was written");
   const ModelConfig config = to_lazy(folder.model.config(), options.window);
@@ -167,7 +167,7 @@ void convert_torch(const ConvertOptions& options, const fs::path& target) {
   ask_for_each_tensor(python, folder.string(), names.size(), [&](size_t n) {
     return Json{{"write", names[n]}, {"to", part(n).string()}};
   });
-  NamedTensors tensors;  // memory-mapped from the temporary files
+  NamedTensors tensors;  // the tensors are memory-mapped from the temporary files
   for (size_t n = 0; n < names.size(); ++n) tensors.emplace_back(names[n], SafetensorsFile(part(n)).tensor(names[n]));
   write_safetensors_sharded(temporary.path(), "model", tensors);
   tensors.clear();

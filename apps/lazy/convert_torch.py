@@ -14,7 +14,7 @@ import re
 import sys
 import warnings
 
-OLDEST = (2, 6)  # weights_only=True of older releases can be bypassed (CVE-2025-32434)
+OLDEST = (2, 6)  # minimum version of torch: in older versions, weights_only=True can be bypassed (CVE-2025-32434)
 
 
 class Refused(Exception):

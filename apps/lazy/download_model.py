@@ -53,7 +53,7 @@ def main():
         folder = hub.snapshot_download(
             first["name"], allow_patterns=first["patterns"], ignore_patterns=first["ignored"]
         )
-    except Exception as error:  # errors of the network, the Hub or the disk
+    except Exception as error:  # snapshot_download() reports errors of the network, the Hub and the disk
         text, unreachable = problem(error, first["name"], hub)
         answer(error=text, unreachable=unreachable)
         return

@@ -28,8 +28,8 @@ struct EvalArguments {
 
 // Device and ranks of this process.
 struct EvalMachine {
-  std::string device;        // "cpu" or "cuda:N"
-  eval::ScoreOptions score;  // batch size and ranks
+  std::string device;        // device of this rank: "cpu" or "cuda:N"
+  eval::ScoreOptions score;  // only the batch size and the ranks are set
   bool first = true;         // whether this rank writes files and prints
 };
 

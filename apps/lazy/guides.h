@@ -10,6 +10,6 @@ struct Guide {
   std::string topic;      // file name without extension
   std::string_view text;  // the guide in Markdown
 };
-extern const std::vector<Guide> kGuides;  // in alphabetical order of the topics
+extern const std::vector<Guide> kGuides;  // all guides, in alphabetical order of the topics
 
 }  // namespace lazy::cli

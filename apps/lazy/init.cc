@@ -133,7 +133,7 @@ Corpus prepare(const InitArguments& o) {
 double measure_speed(const InitArguments& o, const train::SizingRequest& request, const train::RunSize& size,
                      double guess, double seconds) {
   end_if_stopped("init", "no configuration was written");
-  constexpr int64_t kUntimed = 3;  // warm-up steps before the timed steps
+  constexpr int64_t kUntimed = 3;  // number of warm-up steps that measure_train() runs before the timed steps
   benchmarks::TrainBenchmark b;
   b.model = train::model_of(size, request);
   b.device = o.device;
@@ -302,7 +302,7 @@ void run(InitArguments o) {
     return measure_speed(o, request, candidate, guess, seconds);
   });
   write_file_atomic(o.output, toml(o, corpus, request, size, run));
-  train::TrainConfig::load(o.output);  // validate it as `lazy train` does
+  train::TrainConfig::load(o.output);  // throws an Error if `lazy train` would reject the configuration
   log::info("{} parameters; {} of {} tokens each, {:.2f} passes over the text; expected time: {}",
             human_count(static_cast<double>(size.parameters)), counted(size.steps, "step"), size.step_tokens(),
             size.passes, human_seconds(size.seconds));

@@ -110,7 +110,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // the exit code is 0 for --help and --version
+    // CLI11 throws these exceptions with exit code 0 for --help and --version
+    if (e.get_exit_code() == 0) return app.exit(e);
     fmt::print(stderr, "{}", explain(app, e));
     return 2;
   } catch (const lazy::Error& e) {

@@ -124,7 +124,8 @@ class Renderer {
   }
 
   void print_table() {
-    if (table_.size() > 1) table_.erase(table_.begin() + 1);  // remove the line of dashes
+    // remove the line of dashes between the header and the cells
+    if (table_.size() > 1) table_.erase(table_.begin() + 1);
     std::vector<size_t> widths;
     for (const auto& row : table_) {
       widths.resize(std::max(widths.size(), row.size()));

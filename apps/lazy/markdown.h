@@ -7,9 +7,10 @@
 namespace lazy::cli {
 
 struct MarkdownStyle {
-  int width = 80;                                                 // width of the terminal in columns
-  std::function<std::string(const std::string&)> heading;         // formats a heading
-  std::function<std::string(const std::string& target)> replace;  // returns a link's replacement, or ""
+  int width = 80;                                          // width of the terminal in columns
+  std::function<std::string(const std::string&)> heading;  // formats a heading
+  // returns the text that replaces a link to `target`, or "" to keep only the link's text
+  std::function<std::string(const std::string& target)> replace;
 };
 
 // Headings begin in the first column; all other lines are indented by two columns. Paragraphs and list items are

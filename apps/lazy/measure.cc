@@ -38,7 +38,7 @@ void list(const MeasureArguments& a) {
   fmt::print("{}", a.json == "-" ? all.dump(2) + "\n" : text);
 }
 
-// Returns the model folders of --baseline by name.
+// Returns {NAME: DIR} for the arguments NAME=DIR of --baseline.
 Json baseline_folders(const MeasureArguments& a) {
   Json folders = Json::object();
   for (const std::string& baseline : a.baselines) {

@@ -77,7 +77,7 @@ serve::ServedModel load(const NamedFolder& model, const cli::ServingOptions& opt
   const cli::ServedFolder& folder = loaded.emplace_back("serve", model.path, model.name, options);
   log::info("{}: {}", model.name, folder.limits());
   serve::ServedModel served = folder.model;
-  if (!served.chat_problem.empty()) {  // completions work without a chat template
+  if (!served.chat_problem.empty()) {  // the model is served anyway, because completions need no chat template
     log::warn("{}: {}; chat completions of this model are refused", model.path, served.chat_problem);
   }
   return served;

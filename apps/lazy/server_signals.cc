@@ -9,7 +9,8 @@
 namespace lazy::cli {
 namespace {
 
-// Set by signal handlers and read by any thread.
+// The signals of drain_signal() and end_signal(), and the time of the last one. Signal handlers set these variables,
+// and any thread reads them.
 std::atomic<int> first_signal = 0, second_signal = 0;
 std::atomic<int64_t> last_at = 0;
 std::atomic<bool> reopen_requested = false, draining = false;

@@ -30,7 +30,7 @@ const char* name(DType dtype);
 struct Problem {
   int64_t batch = 1;
   int64_t q_length = 0, k_length = 0;  // tokens per batch entry; with packed documents, tokens of all documents
-  int64_t heads = 1, kv_heads = 1;     // heads is a multiple of kv_heads
+  int64_t heads = 1, kv_heads = 1;     // numbers of query heads and of key-value heads; heads is a multiple of kv_heads
   int64_t head_dim = 0, value_dim = 0;
   DType dtype = DType::f32;  // element type of q, k, v, out and their gradients
   double scale = 1;
@@ -97,8 +97,8 @@ struct Backward {
   const Real* tau = nullptr;
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;
-  const Real* lse = nullptr;  // output of the forward pass
-  ConstView alive_sum;        // output of the forward pass, or null if it was not written
+  const Real* lse = nullptr;  // written by the forward pass
+  ConstView alive_sum;        // written by the forward pass, or null if it was not
   View d_q, d_k, d_v;
   Real* d_distance_bias = nullptr;  // each of these four gradients has the shape of its parameter
   Real* d_tau = nullptr;

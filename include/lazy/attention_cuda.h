@@ -13,8 +13,9 @@
 namespace lazy::kernels {
 
 struct CudaCall {
-  void* stream = nullptr;      // a cudaStream_t; null: the default stream
-  void* workspace = nullptr;   // size: backward_workspace_cuda or decode_workspace_cuda; aligned to 256 bytes
+  void* stream = nullptr;  // a cudaStream_t; null: the default stream
+  // aligned to 256 bytes; backward_workspace_cuda and decode_workspace_cuda return the required size
+  void* workspace = nullptr;
   bool deterministic = false;  // the backward is then bit-identical from run to run and does not use alive_sum
   CudaKernel kernel = CudaKernel::automatic;
 };

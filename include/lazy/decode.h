@@ -26,7 +26,7 @@ struct Decode {
   // offset (tau / c) and the sigmoid bias (-ln c) of the last query row are computed, in place of the number of cached
   // keys. Row i uses c - (q_length - 1 - i).
   const int64_t* visible_counts = nullptr;
-  const Real* distance_bias = nullptr;  // this and the next three parameters: see Forward
+  const Real* distance_bias = nullptr;  // shapes of this and the next three parameters: see Forward
   const Real* tau = nullptr;
   const Real* sink = nullptr;
   const Real* alibi_slopes = nullptr;

@@ -113,8 +113,8 @@ constexpr const KernelEntry* find_entry(CudaKernel kernel, NormalizerFamily fami
 
 // GPU properties on which a support check depends.
 struct DeviceFacts {
-  int compute_capability = 0;       // 10 * major + minor; 0 if there is none
-  int shared_memory_per_block = 0;  // maximum in bytes that one block can request
+  int compute_capability = 0;       // 10 * major + minor; 0 if the machine has no GPU
+  int shared_memory_per_block = 0;  // maximum shared memory in bytes that one block can request
 };
 
 // The reason, as one line, why this kernel cannot compute the problem on such a GPU; empty if it can. With `automatic`,

@@ -15,7 +15,7 @@ struct Sequence {
   int64_t k_begin = 0, k_length = 0;
 };
 
-struct KeyRange {  // [begin, end) within the sequence
+struct KeyRange {  // the keys begin, ..., end - 1 of a sequence
   int64_t begin = 0, end = 0;
   int64_t count() const { return end - begin; }
 };

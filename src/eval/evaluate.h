@@ -38,7 +38,7 @@ TaskResult evaluate_text(LanguageModel& model, const Tokenizer& tokenizer, const
                          const std::string& source, const HeldoutOptions& options);
 
 struct TaskOptions {
-  PromptOptions prompt;     // max_length 0 selects the training length of the model
+  PromptOptions prompt;     // if max_length is 0, the training length of the model is used
   ScoreOptions score = {};  // options of scoring; the title is replaced by the name of the task
   bool log_samples = false;
   bool progress = true;

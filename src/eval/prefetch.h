@@ -27,7 +27,7 @@ struct RequestChunk {
   size_t task = 0;
   bool last = false;                  // whether this is the last chunk of its task
   int64_t original = 0, planned = 0;  // number of documents in the files, and number that is evaluated
-  int64_t first = 0;                  // document number of questions[0]
+  int64_t first = 0;                  // number of the document of questions[0] within the task
   std::vector<TaskDocument> rows;
   std::vector<Question> questions;
   std::vector<Request> requests;
@@ -42,7 +42,7 @@ class RequestPrefetcher {
  public:
   RequestPrefetcher(std::vector<Task> tasks, std::filesystem::path data, const Tokenizer& tokenizer,
                     PromptOptions options);
-  ~RequestPrefetcher();  // stops the thread
+  ~RequestPrefetcher();  // stops the thread and waits for it
   // Returns false after the last chunk. If the thread has thrown an exception, it is rethrown after the preceding
   // chunks have been returned.
   bool next(RequestChunk& chunk);

@@ -67,7 +67,7 @@ class ResultFiles {
   // without its samples.
   void write_samples(const TaskResult& task) const;
   void write_partial(const std::string& json) const;
-  void write(const std::string& json) const;  // also removes the partial results
+  void write(const std::string& json) const;  // writes the final results and removes the partial results
   const std::filesystem::path& path() const { return file_; }
   const std::filesystem::path& partial_path() const { return partial_; }
 

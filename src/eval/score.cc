@@ -282,8 +282,8 @@ std::vector<Score> score(LanguageModel& model, const std::vector<Window>& window
   const at::NoGradGuard no_grad;
   const ModelConfig& config = model.config();
   for (const Window& w : windows) check(w, config.vocab_size);
-  // If the RoPE factors depend on the length, a streaming cache uses its size as the length for all sequences. Then all
-  // windows, including short ones, must be scored through the cache; otherwise score_streaming() can skip it.
+  // score_streaming() scores short windows without the cache. This is not possible if the RoPE factors depend on the
+  // length: a streaming cache uses its size as the length for all sequences, so all windows must be scored through it.
   if (options.cache && !rope_varies(config, options.cache->size() + 1)) return score_streaming(model, windows, options);
   if (!options.cache && config.positions.rope_scaling.type == "longrope" && rope_varies_in(windows, config))
     return score_longrope(model, windows, options);

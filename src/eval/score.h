@@ -35,7 +35,7 @@ struct ScoreOptions {
   std::string title = "evaluating";  // title of the progress bar; empty: no progress bar
   // if set, score every window through this streaming KV cache; otherwise use full attention
   std::optional<StreamingCache> cache;
-  bool targets = false;  // also return the scores of the single targets
+  bool targets = false;  // whether to fill Score::targets
   // Whether a prefix that adjacent windows have in common is computed only once. Must be false for windows that have
   // only BOS in common, because they would all form one group and therefore one batch.
   bool share_prefixes = true;

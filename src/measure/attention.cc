@@ -90,8 +90,9 @@ namespace {
 constexpr int64_t kShown = 24;
 
 struct Maps {
-  std::vector<std::vector<double>> sink;  // [text][layer]: weight on the first key, mean over heads and later queries
-  std::vector<at::Tensor> map;            // [layer]: attention map, mean over heads and texts
+  // indexed by [text][layer]: weight on the first key, mean over heads and later queries
+  std::vector<std::vector<double>> sink;
+  std::vector<at::Tensor> map;  // indexed by [layer]: attention map, mean over heads and texts
 };
 
 Maps maps_over(LanguageModel& model, const std::vector<std::vector<int64_t>>& texts) {

@@ -115,7 +115,7 @@ Json lambada_measures(LanguageModel& model, const Tokenizer& tokenizer, const Mo
       texts.tokens.push_back(static_cast<double>(windows[n].targets.size()));
       texts.words.push_back(static_cast<double>(eval::python_word_count(pairs[n].context + pairs[n].continuation)));
       bool greedy = true;
-      // targets[0] is the second token of the window.
+      // targets[t] is token t + 1 of the window, so the last word begins at targets[context - 1].
       for (size_t t = items[n].context - 1; t < windows[n].targets.size(); ++t) {
         word_loss -= scores[n].targets[t].log_likelihood;
         greedy = greedy && scores[n].targets[t].greedy;

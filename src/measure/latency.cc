@@ -160,7 +160,7 @@ double alive_in_decode(LanguageModel& model, KVCache cache, const at::Tensor& to
 
 // The measurements of one variant at one length: one value per text and round.
 struct Found {
-  Doubles prefill, decode, attention_prefill, attention_decode, train;  // in ms; decode times are per token
+  Doubles prefill, decode, attention_prefill, attention_decode, train;  // times in ms; decode times are per token
   Doubles alive_prefill, alive_decode;
 };
 

@@ -14,7 +14,8 @@ namespace lazy::measure {
 inline constexpr const char* kAsTrained = "as trained";
 // The model with all offsets set to 0: it computes the second pass over the scores, but all keys have a nonzero weight.
 inline constexpr const char* kAllAlive = "all alive";
-inline constexpr const char* kOnePass = "one pass";  // the model with softmax, without the second pass
+// The same model with softmax in place of Elastic-Softmax, which needs no second pass.
+inline constexpr const char* kOnePass = "one pass";
 
 struct LatencyVariant {
   std::string name;

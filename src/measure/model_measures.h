@@ -36,7 +36,7 @@ extern const std::vector<std::string> kRecordParts, kModelParts;
 Json measure_model(const ModelInputs& inputs, const MeasureSizes& sizes,
                    const std::vector<std::string>& parts = kRecordParts);
 
-// The following functions return the parts of a record.
+// Each of the following functions returns one part of a record.
 
 // Returns {"loss", "tokens", "sequences", "whole_split", "by_group"} over sequences of the validation split, which are
 // built in the same way as in training.
@@ -74,7 +74,7 @@ Json collapse_by_length(LanguageModel& model, const Stretches& stretches, const 
 Json learned_measures(const std::filesystem::path& model);
 
 // Helpers.
-Json rounded(double value);  // rounded to six significant digits; null if not finite
+Json rounded(double value);  // returns the value rounded to six significant digits, or null if it is not finite
 Json rounded(const std::vector<double>& values);
 Json rounded(const std::vector<std::vector<double>>& values);
 

@@ -79,9 +79,7 @@ Json spread_experiment(const ExperimentInputs& run) {
   Json out{{"layers", subject.model.config().num_layers},
            {"window", subject.model.config().attention.window},
            {"texts", subject.texts.size()}};
-  // One number per text: the variance at the first position divided by the mean over the remaining positions, minus 1,
-  // averaged over layers and heads.
-  std::map<std::string, at::Tensor> by_position;
+  std::map<std::string, at::Tensor> by_position;  // variance, shape (layers, length): mean over heads and texts
   for (const auto& text : subject.texts) {
     end_if_stopped("measure");
     sinks::VectorStatistics residual("residual"), values("attention.v");
@@ -96,6 +94,8 @@ Json spread_experiment(const ExperimentInputs& run) {
     for (const auto* statistics : {&residual, &values}) {
       const at::Tensor variance = statistics->result().variance;  // (layers, heads, length)
       const std::string name = statistics == &residual ? "residual" : "values";
+      // One number per text: the variance at the first position divided by the mean over the remaining positions,
+      // minus 1, averaged over layers and heads.
       out[name].push_back((variance.select(2, 0) / variance.slice(2, 1).mean(2) - 1).mean().item<double>());
       at::Tensor& sum = by_position[name];
       const at::Tensor more = variance.mean(1) / double(subject.texts.size());

@@ -42,9 +42,10 @@ struct ActivationReport {
   ActivationReport(ActivationReport&& other) noexcept;
   ~ActivationReport();
 
-  std::vector<ActivationStatistics> places;                 // in the order of the forward pass
-  std::vector<std::pair<std::string, at::Tensor>> tensors;  // names and fp32 tensors, without the batch dimension
-  Measures measures;                                        // empty unless every layer contains attention
+  std::vector<ActivationStatistics> places;  // one entry per selected probe point, in the order of the forward pass
+  // names and values (fp32, without the batch dimension) of the saved activations
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  Measures measures;  // sink measures; empty unless every layer contains attention
 };
 
 // Runs one forward pass over `ids` and reads the selected activations. Throws an Error that names a pattern if it

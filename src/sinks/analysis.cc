@@ -188,7 +188,8 @@ Analysis analyze(LanguageModel& model, const Tokenizer& tokenizer, const TextSou
       fail("sinks", "--measures {}: expected --sink-samples of at least 1, found 0", measure);
   }
   layer_windows(model.config());
-  Heads heads = named_heads(options.maps, model.config());  // throws before any measurement
+  // before any measurement, because it throws for invalid --maps
+  Heads heads = named_heads(options.maps, model.config());
   const std::optional<int32_t> bos = options.bos ? tokenizer.bos_id() : std::nullopt;
   const std::vector<int32_t>& ids = source.ids;
   Analysis result;

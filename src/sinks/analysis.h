@@ -58,7 +58,8 @@ struct Analysis {
   HeadMatrix sink_1;  // Sink_1^0.3 of each head; empty if sink_samples is 0
   int64_t length = 0, samples = 0, sink_length = 0, sink_samples = 0, text_tokens = 0;
   std::vector<HeadMap> maps;
-  std::shared_ptr<const FurtherMeasures> further;  // not null in a result of analyze()
+  // results of the additional measures; not null in a result of analyze()
+  std::shared_ptr<const FurtherMeasures> further;
 };
 
 // Throws Error if the source has fewer tokens than one sample needs or if `maps` names a head that does not exist.
@@ -71,7 +72,7 @@ nlohmann::ordered_json to_json(const Analysis& analysis, const ModelConfig& conf
 std::string to_table(const Analysis& analysis);
 
 nlohmann::ordered_json to_json(const FurtherMeasures& further);
-std::string to_table(const FurtherMeasures& further);  // empty if nothing was measured
+std::string to_table(const FurtherMeasures& further);  // returns "" if nothing was measured
 // Converts a tensor to nested JSON lists.
 nlohmann::ordered_json nested(const at::Tensor& tensor);
 

@@ -44,8 +44,8 @@ class WeightMeasures {
 
  private:
   struct Layer {
-    at::Tensor alpha, over;       // (heads, length), sums over samples
-    at::Tensor entropy, queries;  // (heads), sums over samples
+    at::Tensor alpha, over;       // shape (heads, length): sums over samples
+    at::Tensor entropy, queries;  // shape (heads): sums over samples
     int64_t samples = 0;
   };
   Layer& layer(const std::string& name);
@@ -78,7 +78,7 @@ class VectorStatistics {
 
  private:
   std::string place_;
-  std::vector<at::Tensor> norm_, variance_;  // [layer]: sums over samples
+  std::vector<at::Tensor> norm_, variance_;  // sums over samples, indexed by [layer]
   std::vector<int64_t> samples_;
 };
 
@@ -107,7 +107,7 @@ class MassiveActivations {
 
 // Similarity between the hidden states of different positions.
 struct HiddenSimilarity {
-  double cosine = 0;          // mean over pairs of different positions
+  double cosine = 0;          // cosine similarity, mean over pairs of different positions
   double effective_rank = 0;  // exp of the entropy of the normalized singular values (Roy and Vetterli 2007)
 };
 HiddenSimilarity hidden_similarity(const at::Tensor& hidden);  // (positions, dim)
@@ -119,7 +119,8 @@ class Collapse {
   // Singular values are expensive to compute, so only the first `most` samples are measured.
   explicit Collapse(int64_t layers, size_t most = 16) : most_(most), places_(static_cast<size_t>(layers) + 2) {}
   void attach(ActivationHooks& probes);
-  const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }  // indexed by [place][sample]
+  // one result per sample, indexed by [place][sample]; places are numbered by layer
+  const std::vector<std::vector<HiddenSimilarity>>& result() const { return places_; }
 
  private:
   size_t most_;
@@ -134,7 +135,7 @@ struct FurtherMeasures {
   std::vector<std::vector<HiddenSimilarity>> collapse;
   // pairs of the name of a probe point and the results of its layers
   std::vector<std::pair<std::string, std::vector<Outliers::Layer>>> outliers;
-  std::optional<DecodeReads::Result> decode;  // not measured for Transformer-XL
+  std::optional<DecodeReads::Result> decode;  // empty for Transformer-XL, for which it cannot be measured
 };
 
 class FurtherMeasureCollector {

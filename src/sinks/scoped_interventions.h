@@ -25,7 +25,7 @@ class ScopedWeightEdits {
   void write(const at::Tensor& weight, const at::Tensor& value);
 
  private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  // pairs of weight and previous value
+  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  // edited weights with their previous values
 };
 
 // Applies interventions to a model for the lifetime of this object. Weights are edited immediately and restored by the
@@ -60,7 +60,7 @@ class ScopedInterventions {
   LanguageModel& model_;
   ActivationHooks probes_;
   ScopedWeightEdits edits_;
-  std::map<std::string, at::Tensor> seen_;       // activations of the current pass that terms refer to
+  std::map<std::string, at::Tensor> seen_;       // values of the activations that terms refer to, in the current pass
   std::map<std::string, at::Tensor> constants_;  // tensors from files, and the effective positional encodings (epe)
 };
 

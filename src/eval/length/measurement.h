@@ -21,7 +21,7 @@ struct LossCurve {
   std::vector<int64_t> lengths;
   std::vector<std::vector<double>> loss;  // loss in nats, indexed by [length][unit]
   std::vector<double> tokens;             // number of tokens, indexed by [unit]; the same for every length
-  uint64_t tokenizer = 0;                 // fingerprint; only losses of equal tokenizers are comparable
+  uint64_t tokenizer = 0;  // fingerprint of the tokenizer; losses are comparable only for equal tokenizers
 };
 
 struct Measurement {
@@ -29,7 +29,7 @@ struct Measurement {
   LossCurve curve;  // empty for synthetic tasks
 };
 
-// Receives the entry of a measurement after each length.
+// A callback that receives the entry of a measurement after each length.
 using OnEntry = std::function<void(const Json& entry)>;
 
 // Each function measures one task of one model over all lengths.
@@ -70,7 +70,7 @@ class Bootstrap {
 // that are often all correct or all wrong.
 OptionalInterval wilson(double successes, double trials);
 
-Json to_json(const OptionalInterval& interval);  // [low, high] or null
+Json to_json(const OptionalInterval& interval);  // returns [low, high], or null without an interval
 Json exp_json(const OptionalInterval& interval);
 // Adds the length to entry["skipped"] and logs a warning.
 void skip(Json& entry, const std::string& title, int64_t length, const std::string& why);

@@ -25,7 +25,7 @@ struct TextSource {
 
 // `limit`: maximum number of documents; values below 1 are a fraction.
 TextSource wikitext_source(const std::filesystem::path& data, const std::optional<double>& limit);
-TextSource file_source(const std::filesystem::path& text);  // the file is one document
+TextSource file_source(const std::filesystem::path& text);  // the whole file is one document
 TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split,
                          const std::optional<double>& limit);
 
@@ -55,7 +55,7 @@ int64_t bin_last(int bin);   // maximum number of context tokens in a bin: 1, 2,
 // Sums over the scored tokens of each unit. A unit is a document, or a block if the text is one document.
 struct RollingSums {
   std::vector<double> loss, tokens;                       // indexed by [unit]; loss in nats
-  std::vector<std::vector<double>> bin_loss, bin_tokens;  // indexed by [bin][unit]
+  std::vector<std::vector<double>> bin_loss, bin_tokens;  // sums for each bin of position_bin(), indexed by [bin][unit]
   int64_t not_finite = 0;                                 // number of targets whose log-likelihood is NaN or infinite
 };
 

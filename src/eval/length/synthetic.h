@@ -48,7 +48,7 @@ int64_t min_passkey_length(const Tokenizer& tokenizer, const SyntheticOptions& o
 // vocabulary contains enough of them.
 struct RecallSequence {
   Window window;                      // targets: value, key, value, ... starting at the value of the first query
-  std::vector<size_t> value_targets;  // indices in window.targets of the values
+  std::vector<size_t> value_targets;  // indices of the values in window.targets
 };
 std::vector<int32_t> recall_vocabulary(const Tokenizer& tokenizer, int64_t pairs);
 RecallSequence recall_sequence(const std::vector<int32_t>& vocabulary, int64_t length, int64_t pairs, double depth,

@@ -71,7 +71,8 @@ std::string curves(const Json& results, const std::string& task, const Json& mod
     std::string text = table("perplexity per token; each stream consists of whole items", "perplexity");
     text += table("accuracy of the last words of the items in the streams", "word_accuracy");
     text += table("perplexity of the last words of the items in the streams", "word_perplexity");
-    if (!models.back().contains("standard")) return text;  // the standard score is measured after the last length
+    // the standard score is not available yet: it is measured after the last length
+    if (!models.back().contains("standard")) return text;
     const auto standard = [](const Json& model) { return Json::array({model["standard"]}); };
     const auto name = [](const Json& row) { return fmt::format("max_length {}", row["max_length"].get<int64_t>()); };
     text += task + ": standard score, with each item in a separate context: accuracy\n" +
@@ -143,7 +144,7 @@ std::string to_table(const Json& results) {
   std::string text;
   for (const auto& [task, result] : results["results"].items()) {
     const Json& models = result["models"];
-    if (models.empty()) continue;  // this task has not begun yet
+    if (models.empty()) continue;  // the results are unfinished, and this task has not begun
     text += task == "passkey" || task == "recall" ? synthetic(results, task, models)
                                                   : curves(results, task, models) + change(results, task, result);
   }

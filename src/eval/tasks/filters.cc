@@ -146,7 +146,7 @@ std::string wikitext_detokenize(std::string text) {
                                  {" , ", ", "}}) {
     text = replace_all(std::move(text), from, to);
   }
-  // Removes the spaces inside of brackets and quotation marks.
+  // Remove the spaces after an opening and before a closing bracket or quotation mark.
   static const PythonSub pairs[] = {{R"(\(\s*([^\)]*?)\s*\))", "($1)"},
                                     {R"(\[\s*([^\]]*?)\s*\])", "[$1]"},
                                     {R"(\{\s*([^}]*?)\s*\})", "{$1}"},

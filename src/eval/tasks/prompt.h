@@ -15,7 +15,7 @@ struct TextPair {
 
 struct Question {
   std::vector<TextPair> pairs;  // one pair per choice; empty for a rolling task
-  std::string text;             // text of a rolling task
+  std::string text;             // the text to score of a rolling task
   // choices without the delimiter before them; acc_norm and acc_bytes divide by the length of the choice
   std::vector<std::string> choices;
   int64_t label = -1;            // 0-based index of the correct choice

@@ -50,7 +50,7 @@ struct Task {
   Template context, label, continuation, text, counted;
   TextList contexts, choices;
   std::string target_delimiter = " ", fewshot_delimiter = "\n\n", prefix;  // prefix: text at the start of every prompt
-  bool exclude_document = false;  // never use the document itself as a few-shot example
+  bool exclude_document = false;  // whether a document is never used as a few-shot example for itself
 };
 
 // Parses a task file. Errors name the file, the line, the expected value and the value found.
