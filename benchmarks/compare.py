@@ -37,14 +37,14 @@ p.add_argument("--output", type=pathlib.Path, default=pathlib.Path("runs/compare
 p.add_argument("--lazy", default="build/lazy", help="path of the program `lazy`")
 p.add_argument("--gpus", type=int, default=1)
 p.add_argument("--jobs", type=int, default=1, help="number of concurrent jobs per GPU")
-p.add_argument("--trainings", type=int, help="maximum number of these jobs that train (default: all)")
+p.add_argument("--trainings", type=int, help="maximum number of concurrent jobs per GPU that train (default: --jobs)")
 p.add_argument("--seconds", type=float, default=float("inf"))
 p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override of a configuration key")
 p.add_argument("--lengths", default="256,512,1024,2048,4096")
 p.add_argument("--limit", default="64", help="sequences per length for `lazy eval --lengths`")
 p.add_argument("--task-limit", help="maximum number of documents per task, the same for all models (default: all)")
 p.add_argument("--samples", default="32", help="number of samples for `lazy sinks`")
-p.add_argument("--page", help="also write `lazy report` of all models to this file")
+p.add_argument("--page", help="also write a page of `lazy report` about all models to this file")
 a = p.parse_args()
 
 

@@ -138,10 +138,11 @@ class Training {
     options.length = o_.length;
     sequences_.emplace(CorpusMix(corpus), "train", options);
     if (sequences_->vocab_size() > o_.model.vocab_size) {
-      fail("bench train", "{}: {} token ids, more than the model's vocabulary of {}", corpus, sequences_->vocab_size(),
-           o_.model.vocab_size);
+      fail("bench train", "{}: the corpus has a vocabulary of {} tokens, more than the vocabulary of the model ({})",
+           corpus, sequences_->vocab_size(), o_.model.vocab_size);
     }
-    if (sequences_->size() == 0) fail("bench train", "{}: too small for one sequence of {} tokens", corpus, o_.length);
+    if (sequences_->size() == 0)
+      fail("bench train", "{}: the corpus is too small for one sequence of {} tokens", corpus, o_.length);
     batches_.emplace(*sequences_, communicator_.rank() * o_.batch, o_.batch, o_.length, /*ahead=*/2,
                      communicator_.size(), device_.is_cuda());
   }

@@ -257,16 +257,19 @@ LAZY_COMMAND(bench, "Compare speed with a reference, after checking the results"
       "--length 1024,4096\n  lazy bench sinks lazy-340m --length 32768\n"
       "  lazy bench tokenizer --tokenizer gpt2/tokenizer.json --text book.txt --python .venv/bin/python");
   lazy::cli::bench_attention(
-      *command.add_subcommand("attention", "lazy::attention compared with PyTorch's softmax SDPA"));
-  lazy::cli::bench_decode(*command.add_subcommand("decode", "lazy::decode compared with PyTorch's softmax SDPA"));
-  lazy::cli::bench_fused(*command.add_subcommand("fused", "RMSNorm, RoPE and SwiGLU compared with a memory copy"));
-  lazy::cli::bench_train(*command.add_subcommand("train", "Complete training steps of the model of a configuration"));
+      *command.add_subcommand("attention", "Speed of lazy::attention compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_decode(
+      *command.add_subcommand("decode", "Speed of lazy::decode compared with PyTorch's softmax SDPA"));
+  lazy::cli::bench_fused(
+      *command.add_subcommand("fused", "Speed of RMSNorm, RoPE and SwiGLU compared with a memory copy"));
+  lazy::cli::bench_train(
+      *command.add_subcommand("train", "Speed of complete training steps of the model of a configuration"));
   lazy::cli::bench_eval(
-      *command.add_subcommand("eval", "Scoring of benchmark questions, compared with padded batches"));
-  lazy::cli::bench_mixers(
-      *command.add_subcommand("mixers", "RetNet, Mamba2, DeltaNet, TTT, Titans compared with attention, by length"));
-  lazy::cli::bench_sinks(
-      *command.add_subcommand("sinks", "Sink statistics of one long text, compared with a forward pass"));
-  lazy::cli::bench_tokenizer(
-      *command.add_subcommand("tokenizer", "Encoding on one thread, compared with tokenizers or sentencepiece"));
+      *command.add_subcommand("eval", "Speed of scoring benchmark questions, compared with padded batches"));
+  lazy::cli::bench_mixers(*command.add_subcommand(
+      "mixers", "Speed of RetNet, Mamba2, DeltaNet, TTT and Titans compared with attention, by length"));
+  lazy::cli::bench_sinks(*command.add_subcommand(
+      "sinks", "Speed of the sink statistics of one long text, compared with a plain forward pass"));
+  lazy::cli::bench_tokenizer(*command.add_subcommand(
+      "tokenizer", "Speed of encoding on one thread, compared with tokenizers or sentencepiece"));
 });

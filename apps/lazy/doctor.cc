@@ -148,8 +148,9 @@ std::vector<Check> checks() {
   std::vector<Check> out{check_attention(/*gpu=*/false), check_gpu()};
   if (cuda_loaded()) out.push_back(check_attention(/*gpu=*/true));
   check_python(out);
-  out.push_back({"gzip and zstd files", CheckState::ok, "part of the program", ""});
-  out.push_back({"tokenizers", CheckState::ok, "bytes, SentencePiece, tokenizer.json: part of the program", ""});
+  out.push_back({"gzip and zstd files", CheckState::ok, "support is part of the program", ""});
+  out.push_back(
+      {"tokenizers", CheckState::ok, "bytes, SentencePiece and tokenizer.json: support is part of the program", ""});
   if (has_nfc()) {
     out.push_back({"Qwen's tokenizers", CheckState::ok, "Unicode normalization (NFC) by utf8proc", ""});
   } else {

@@ -109,9 +109,9 @@ class Collector {
     if (evaluation_.results.empty()) return {fmt::format("{}; no task was finished", error.what()), stop_signal()};
     std::string finished;
     if (files_) finished = fmt::format("; the finished tasks are in {}", files_->partial_path().string());
-    return {
-        fmt::format("{}{}; to evaluate the others: --tasks {}", error.what(), finished, fmt::join(unfinished_, ",")),
-        stop_signal()};
+    return {fmt::format("{}{}; to evaluate the other tasks, use --tasks {}", error.what(), finished,
+                        fmt::join(unfinished_, ",")),
+            stop_signal()};
   }
 
  private:

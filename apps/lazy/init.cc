@@ -263,7 +263,7 @@ std::string toml(const InitArguments& o, const Corpus& corpus, const train::Sizi
 void run(InitArguments o) {
   install_stop_handlers();
   if (fs::exists(o.output) && !o.force) {
-    fail("init", "{}: already exists; choose another --output, or --force replaces it", o.output.string());
+    fail("init", "{}: already exists; choose another --output, or replace it with --force", o.output.string());
   }
   if (o.output.extension() != ".toml")
     fail("init", "--output: expected a name that ends in .toml, found {}", o.output.string());

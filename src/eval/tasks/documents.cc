@@ -181,7 +181,7 @@ std::vector<TaskDocument> read_rows(const Task& task, const fs::path& data, bool
       read_text(task, content, name, rows);
     }
   }
-  if (rows.empty()) fail("eval", "{}: expected documents, found none", files.front().string());
+  if (rows.empty()) fail("eval", "{}: expected at least one document, found none", files.front().string());
   for (TaskDocument& row : rows) {
     try {
       add_computed(task, row);
