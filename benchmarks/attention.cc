@@ -128,8 +128,9 @@ struct Alive {
   double pairs = 0, tiles = 0;
 };
 
-// Fractions of the query-key pairs and of the 64 x 64 tiles that have a positive weight, relative to the pairs and
-// tiles that are visible under the causal mask. The tile fraction is computed for the first head of the first sequence.
+// Returns the fractions of the query-key pairs and of the 64 x 64 tiles that have a positive weight, relative to the
+// pairs and tiles that are visible under the causal mask. The tile fraction is computed for the first head of the first
+// sequence.
 Alive alive_shares(const Inputs& in) {
   at::NoGradGuard guard;
   ops::AttentionOptions options;
@@ -163,8 +164,8 @@ double status_mib(const std::string& key) {
   return 0;
 }
 
-// Increase of the peak memory, in MiB, during one forward and backward pass: allocated memory on a GPU, resident memory
-// on the CPU. Returns 0 if the system does not report the resident memory.
+// Returns the increase of the peak memory, in MiB, during one forward and backward pass: allocated memory on a GPU,
+// resident memory on the CPU. Returns 0 if the system does not report the resident memory.
 double peak_mib(const Inputs& in, const Variant& variant) {
   if (in.q.is_cuda()) {
     auto* const allocator = at::getDeviceAllocator(at::kCUDA);

@@ -78,8 +78,8 @@ struct MixersBenchmark {
   std::function<void(const nlohmann::json&)> after_model;  // called after each model with the results so far
 };
 
-// Runs the models sequentially, so that a run can be stopped before the slow models. Prints a table and returns its
-// rows: model, length, train_tokens_per_second, decode_ms_per_token, state_bytes (for a sequence of that length),
+// Measures one model after another, so that the run can be stopped before slow models begin. Prints a table and returns
+// its rows: model, length, train_tokens_per_second, decode_ms_per_token, state_bytes (for a sequence of that length),
 // peak_memory_bytes (GPU), and each speed as a multiple of the softmax transformer's speed.
 nlohmann::json run_mixers(const MixersBenchmark& options);
 

@@ -40,7 +40,7 @@ FusedInputs make_inputs(int64_t rows, int64_t dim, const at::TensorOptions& opti
           at::randn({batch, rows / batch, 3 * dim}, options)};
 }
 
-// A view of the queries in the output of a fused QKV projection, with shape (batch, length, heads, head_dim).
+// Returns a view of the queries in the output of a fused QKV projection, with shape (batch, length, heads, head_dim).
 at::Tensor queries(const at::Tensor& qkv) {
   const int64_t dim = qkv.size(-1) / 3, head_dim = std::min(dim, kHeadDim);
   return qkv.narrow(-1, 0, dim).view({qkv.size(0), qkv.size(1), dim / head_dim, head_dim});

@@ -66,7 +66,7 @@ void check(LanguageModel& model, const std::vector<int64_t>& windows, int64_t le
   }
 }
 
-// Peak of the allocated GPU memory in bytes while `work` runs; 0 on a CPU.
+// Returns the peak of the allocated GPU memory in bytes while `work` runs, or 0 on a CPU.
 double peak_bytes(at::Device device, const std::function<void()>& work) {
   if (device.is_cpu()) return 0;
   train::memory_use(device);  // this call resets the peak

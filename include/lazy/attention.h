@@ -70,21 +70,21 @@ struct Forward {
   const Real* sink = nullptr;           // shape (heads), for normalizers that take a sink
   const Real* alibi_slopes = nullptr;   // shape (heads)
   View out;
-  // Null, or a tensor with the shape of `out`: for each row, the sum of the rows of V whose weight is nonzero, u_i =
-  // sum_j [weight_ij > 0] v_j. The kernel writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.
+  // For each row, the sum of the rows of V whose weight is nonzero, u_i = sum_j [weight_ij > 0] v_j. It has the shape
+  // of `out`, or is null. The kernel writes it if writes_alive_sum_cuda (attention_cuda.h) returns true.
   View alive_sum;
-  // Shape (batch, heads, q_length): one statistic per row. For the exponential family, it is the natural log-sum-exp of
+  // One statistic per row, shape (batch, heads, q_length). For the exponential family, it is the natural log-sum-exp of
   // the visible scores and, if the normalizer takes one, the sink. For softpick, it is the logarithm of the
   // denominator. For sparsemax and entmax15, it is the threshold; the weights are max(s - lse, 0) for sparsemax and
   // max(s / 2 - lse, 0)^2 for entmax15. For sigmoid, it is unused. It is -inf for a row without a visible key.
   Real* lse = nullptr;
-  // Shape (3, batch, heads, q_length), or null. Three statistics per row: the weight on the sequence's first key, 1 -
+  // Three statistics per row, shape (3, batch, heads, q_length), or null: the weight on the sequence's first key, 1 -
   // the sum of the row's weights, and the number of keys with nonzero weight.
   Real* stats = nullptr;
-  // Shape (2, batch, heads, q_length), or null. Two statistics of the row's visible scores s_i, independent of the
-  // normalizer: the maximum, and the entropy of p = softmax(s_i) in nats, which is ln sum_j exp(s_ij) - sum_j p_j s_ij.
-  // The sink is not counted as a score. The values are -inf and 0 for a row without a visible key, and NaN if a score
-  // is NaN or +inf.
+  // Two statistics of the visible scores s_i of each row, shape (2, batch, heads, q_length), or null: the maximum, and
+  // the entropy of p = softmax(s_i) in nats, which is ln sum_j exp(s_ij) - sum_j p_j s_ij. They do not depend on the
+  // normalizer, and the sink is not counted as a score. The values are -inf and 0 for a row without a visible key, and
+  // NaN if a score is NaN or +inf.
   Real* score_stats = nullptr;
 };
 
@@ -104,14 +104,14 @@ struct Backward {
   Real* d_tau = nullptr;
   Real* d_sink = nullptr;
   Real* d_alibi_slopes = nullptr;
-  // Null, or the RoPE tables of shape (q_length, head_dim / 2) by which the pairs (n, n + head_dim / 2) of the rows of
-  // q and k were rotated. The backward then returns d_q and d_k with respect to the unrotated q and k. Requires that
-  // rotates_back_cuda (attention_cuda.h) returns true.
+  // The RoPE tables of shape (q_length, head_dim / 2) by which the pairs (n, n + head_dim / 2) of the rows of q and k
+  // were rotated, or null. If they are given, the backward returns d_q and d_k with respect to the unrotated q and k.
+  // This requires that rotates_back_cuda (attention_cuda.h) returns true.
   const float *cos = nullptr, *sin = nullptr;
 };
 
-// The reason, as one line, why the fast CPU kernels do not support this problem; empty if they do. kernel_table.h has
-// the same check for GPUs.
+// Returns the reason, as one line, why the fast CPU kernels do not support this problem, or "" if they do.
+// kernel_table.h has the same check for GPUs.
 std::string unmet_condition(const Problem& problem);
 
 // The fast CPU kernels (src/attention/cpu) for dtype f32, bf16 or f16, with fp32 arithmetic. Memory is linear in the

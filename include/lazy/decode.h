@@ -22,9 +22,9 @@ struct Decode {
   const int64_t* lengths = nullptr;      // shape (batch): number of cached keys per sequence
   const int64_t* block_table = nullptr;  // shape (batch, table_width); null: contiguous caches
   int64_t table_width = 0, page_size = 0;
-  // Shape (batch), or null. For caches from which keys were evicted: the number c of visible keys from which elastic's
-  // offset (tau / c) and the sigmoid bias (-ln c) of the last query row are computed, in place of the number of cached
-  // keys. Row i uses c - (q_length - 1 - i).
+  // For caches from which keys were evicted: the number c of visible keys from which elastic's offset (tau / c) and the
+  // sigmoid bias (-ln c) of the last query row are computed, in place of the number of cached keys. Row i uses c -
+  // (q_length - 1 - i). Shape (batch), or null.
   const int64_t* visible_counts = nullptr;
   const Real* distance_bias = nullptr;  // shapes of this and the next three parameters: see Forward
   const Real* tau = nullptr;
@@ -34,9 +34,9 @@ struct Decode {
   Real* lse = nullptr;          // shape (batch, heads, q_length), see Forward
   Real* stats = nullptr;        // shape (3, batch, heads, q_length), see Forward; or null
   Real* score_stats = nullptr;  // shape (2, batch, heads, q_length), see Forward; or null
-  // Shape (batch, kv_heads), or null: counters to which the kernel adds the number of rows of V that it reads. It reads
+  // Counters to which the kernel adds the number of rows of V that it reads; shape (batch, kv_heads), or null. It reads
   // a row of V if the weight is nonzero for at least one query row of the heads that share the kv head. Only the fast
-  // CPU kernel writes it.
+  // CPU kernel writes them.
   int64_t* value_rows = nullptr;
 };
 

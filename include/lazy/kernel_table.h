@@ -117,11 +117,11 @@ struct DeviceFacts {
   int shared_memory_per_block = 0;  // maximum shared memory in bytes that one block can request
 };
 
-// The reason, as one line, why this kernel cannot compute the problem on such a GPU; empty if it can. With `automatic`,
-// the check is whether any kernel can. Conditions on the problem are checked before conditions on the GPU.
+// Returns the reason, as one line, why this kernel cannot compute the problem on such a GPU, or "" if it can. With
+// `automatic`, it checks whether any kernel can. Conditions on the problem are checked before conditions on the GPU.
 std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel, const DeviceFacts& device);
 
-// The fastest kernel that supports the problem on such a GPU.
+// Returns the fastest kernel that supports the problem on such a GPU.
 CudaKernel choose_cuda(const Problem& problem, const DeviceFacts& device);
 
 // Capacity of a KV cache.

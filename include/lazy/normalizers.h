@@ -63,7 +63,7 @@ constexpr const NormalizerTraits* find_traits(Normalizer normalizer) {
   return n < std::size(kNormalizers) ? &kNormalizers[n] : nullptr;
 }
 
-// Error message such as "unknown normalizer (number 9)".
+// Returns an error message such as "unknown normalizer (number 9)".
 inline std::string unknown_normalizer(Normalizer normalizer) {
   return "unknown normalizer (number " + std::to_string(static_cast<int>(normalizer)) + ")";
 }

@@ -28,11 +28,12 @@ inline Sequence sequence(const Problem& p, int64_t index) {
           p.cu_seqlens_k[index + 1] - p.cu_seqlens_k[index]};
 }
 
-// The key index that corresponds to the position of query `row` of the sequence; negative for the first rows if there
-// are more queries than keys.
+// Returns the key index that corresponds to the position of query `row` of the sequence. It is negative for the first
+// rows if there are more queries than keys.
 inline int64_t position(const Sequence& s, int64_t row) { return row + s.k_length - s.q_length; }
 
-// Keys that query `row` sees. Both ends of the range are nondecreasing in `row`. Empty ranges have begin == end.
+// Returns the keys that query `row` sees. Both ends of the range are nondecreasing in `row`. Empty ranges have begin ==
+// end.
 inline KeyRange visible_keys(const Problem& p, const Sequence& s, int64_t row) {
   const int64_t here = position(s, row);
   int64_t begin = 0, end = s.k_length;

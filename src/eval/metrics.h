@@ -41,11 +41,12 @@ struct Chance {
 };
 std::optional<Chance> chance_of(const Task& task, const std::vector<DocumentResult>& documents);
 
-// Sample standard deviation divided by sqrt(n). Requires at least two values.
+// Returns the standard error of the mean: the sample standard deviation divided by sqrt(n). Requires at least two
+// values.
 double mean_stderr(const std::vector<double>& values);
-// Standard error of exp(-mean): the standard deviation over resamples with replacement. As in lm-evaluation-harness,
-// 1,000 resamples are drawn from each of Python's random.Random(0), Random(1), ... The result does not depend on the
-// number of threads.
+// Returns the standard error of exp(-mean): the standard deviation over resamples with replacement. As in
+// lm-evaluation-harness, 1,000 resamples are drawn from each of Python's random.Random(0), Random(1), ... The result
+// does not depend on the number of threads.
 double perplexity_stderr(const std::vector<double>& log_likelihoods, int64_t resamples = 100'000);
 
 }  // namespace lazy::eval

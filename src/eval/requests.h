@@ -53,9 +53,10 @@ class TextEncoder {
   TextEncoder(const Tokenizer& tokenizer, bool bos);
   std::vector<int32_t> encode(const std::string& text) const;
 
-  // White space at the end of the context moves to the continuation. The ids of the continuation are the ids of
-  // encode(context + continuation) without the first encode(context).size() ids. An empty context is replaced by the
-  // prefix token; if the first id of the continuation is the same token, that id is removed.
+  // Encodes a context and its continuation. White space at the end of the context moves to the continuation. The ids of
+  // the continuation are the ids of encode(context + continuation) without the first encode(context).size() ids. An
+  // empty context is replaced by the prefix token; if the first id of the continuation is the same token, that id is
+  // removed.
   Request encode_pair(const std::string& context, const std::string& continuation);
   int32_t prefix() const { return prefix_; }
 

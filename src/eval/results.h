@@ -37,11 +37,11 @@ struct ResultInfo {
 // Returns {"results": {task: {"alias", "metric,none", "metric_stderr,none"}}, "group_subtasks", "configs", "versions",
 // "n-shot", "higher_is_better", "n-samples", "config", "date", ...}. Undefined standard errors are "N/A".
 //
-// Three keys extend the schema of the harness. "unfinished" lists the tasks without results; it exists while the
-// evaluation runs and after it was interrupted, but not in complete results. "chance" contains the accuracies of each
-// multiple-choice task rescaled as (accuracy - chance) / (1 - chance), where chance is the accuracy of guessing or of
-// always selecting the most frequent label. "average" is the mean of the headline accuracies and requires at least
-// eight tasks.
+// Three keys extend the schema of lm-evaluation-harness. "unfinished" lists the tasks without results; it exists while
+// the evaluation runs and after it was interrupted, but not in complete results. "chance" contains the accuracies of
+// each multiple-choice task rescaled as (accuracy - chance) / (1 - chance), where chance is the accuracy of guessing or
+// of always selecting the most frequent label. "average" is the mean of one accuracy per task (Task::headline) and
+// requires at least eight tasks.
 nlohmann::ordered_json to_json(const std::vector<TaskResult>& results, const ResultInfo& info);
 // Formats the columns that lm-evaluation-harness prints as Markdown, followed by the rescaled accuracies and the
 // average.

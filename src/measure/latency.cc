@@ -185,8 +185,9 @@ struct Timer {
   std::vector<LatencyVariant>& variants;
   const Sizes& sizes;
   std::vector<Found>& found;  // [variant]
-  // The first `forms` variants are variants of the same model. The time of their attention operators is measured with
-  // the inputs and the KV cache of the first of these variants, so that all of them process equal data.
+  // The number of variants at the beginning of the list that share the weights of one model. The time of their
+  // attention operators is measured with the inputs and the KV cache of the first of these variants, so that all of
+  // them process equal data.
   size_t forms = 1;
 
   size_t source(size_t v) const { return v < forms ? 0 : v; }

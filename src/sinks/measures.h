@@ -74,7 +74,7 @@ double mean(const HeadMatrix& values);
 // Returns the sliding window of each layer, -1 for none. Throws Error for a layer without attention.
 std::vector<int64_t> layer_windows(const ModelConfig& config);
 Segments segments_of(const ModelConfig& config);
-// Number of visible (query, key) pairs per head among `length` tokens.
+// Returns the number of visible (query, key) pairs per head among `length` tokens.
 double visible_pairs(int64_t length, int64_t window, const Segments& segments = {});
 
 }  // namespace lazy::sinks

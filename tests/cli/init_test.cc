@@ -89,8 +89,8 @@ TEST_F(Init, ExistingFiles_AreNotReplacedWithoutForce) {
   write_file_atomic(folder_ / "mine.toml", "mine");
   const auto [status, out] = lazy("init text --output mine.toml");
   EXPECT_EQ(status, 2);
-  EXPECT_THAT(out,
-              IsMessage("lazy: init: mine.toml: already exists; choose another --output, or replace it with --force\n"));
+  EXPECT_THAT(
+      out, IsMessage("lazy: init: mine.toml: already exists; choose another --output, or replace it with --force\n"));
   EXPECT_EQ(read_file(folder_ / "mine.toml"), "mine");
   EXPECT_FALSE(fs::exists(folder_ / "mine-corpus"));
 }

@@ -31,9 +31,9 @@ struct ResultFolder {
   std::map<std::string, TaskSamples> tasks;  // samples by task; tasks without samples are absent
 };
 
-// Searches the folder recursively. If a task was run several times, the latest run is used. Throws Error if no result
-// has samples, if a file is malformed, or if two subfolders contain results of the same task, because these are results
-// of two different models.
+// Reads the results in a folder and its subfolders. If a task was run several times, the latest run is used. Throws
+// Error if no result has samples, if a file is malformed, or if two subfolders contain results of the same task,
+// because these are results of two different models.
 ResultFolder read_result_folder(const std::filesystem::path& path);
 // Converts results in memory to a ResultFolder. Only results with samples are included.
 ResultFolder as_result_folder(const std::string& model, const std::vector<TaskResult>& results);

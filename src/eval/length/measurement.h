@@ -66,8 +66,8 @@ class Bootstrap {
   uint64_t seed_;
 };
 
-// Wilson's 95 % interval of a proportion; absent without trials. It is used for synthetic tasks, which have few trials
-// that are often all correct or all wrong.
+// Returns Wilson's 95 % interval of a proportion, which is absent without trials. It is used for synthetic tasks, which
+// have few trials that are often all correct or all wrong.
 OptionalInterval wilson(double successes, double trials);
 
 Json to_json(const OptionalInterval& interval);  // returns [low, high], or null without an interval
