@@ -77,7 +77,7 @@ inline DecodeCall prepare(DecodeInputs in, const DecodeVariant& variant) {
   return call;
 }
 
-// Reference: decode attention with ATen operations, computed in `type`.
+// Computes decode attention with ATen operations in `type`, as the reference.
 inline at::Tensor plain(const DecodeInputs& in, const DecodeVariant& variant, at::ScalarType type = at::kFloat) {
   const int64_t group = in.q.size(2) / in.k.size(2), n = in.k.size(1);
   const at::Tensor q = in.q.transpose(1, 2).to(type);

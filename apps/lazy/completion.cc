@@ -19,7 +19,8 @@ void walk(const CommandDescription& command, const std::string& path, const std:
   for (const CommandDescription& child : command.subcommands) walk(child, path + " " + child.name, inherited, visit);
 }
 
-// Options of the program itself that may also follow a subcommand. --help is excluded, because each subcommand has one.
+// Returns the options of the program itself that may also follow a subcommand. --help is excluded, because each
+// subcommand has one.
 std::vector<OptionDescription> shared_options(const CommandDescription& program) {
   std::vector<OptionDescription> out;
   for (const OptionDescription& option : program.options) {
@@ -35,7 +36,8 @@ struct CompletionTables {
   std::string commands, options, choices, valued;
 };
 
-// described: if true, entries have the form "name:description", for zsh; otherwise they are only names.
+// Returns the tables for one shell. If `described` is true (zsh), entries have the form "name:description"; otherwise
+// they are only names.
 CompletionTables tables(const CommandDescription& program, bool described) {
   const auto entry = [&](const std::string& name, const std::string& help) {
     if (!described) return name;
@@ -73,7 +75,7 @@ CompletionTables tables(const CommandDescription& program, bool described) {
   return out;
 }
 
-// In both shells, the same functions fill an array `candidates`.
+// Shell functions that fill the array `candidates`, for both bash and zsh.
 constexpr const char* kFunctions = R"SH(_lazy_commands() {{
   candidates=()
   case $1 in

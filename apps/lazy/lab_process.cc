@@ -17,7 +17,8 @@ std::string program_path() { return fs::read_symlink("/proc/self/exe").string();
 std::vector<std::string> lab_arguments(const char* command, nlohmann::ordered_json arguments) {
   const fs::path parent = fs::path(program_path()).parent_path().parent_path();
   arguments["command"] = command;
-  // The package folder in an installation, and in a source tree that contains the build folder.
+  // The folders that may contain the package: the first in an installation, the second in a source tree with a build
+  // folder.
   arguments["package_folders"] = {(parent / "share" / "lazy" / "python").string(), (parent / "python").string()};
   return {arguments.dump()};
 }

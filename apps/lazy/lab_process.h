@@ -6,7 +6,7 @@
 
 namespace lazy::cli {
 
-// Python runs in the root directory, so relative paths must be made absolute. An empty path stays empty.
+// Makes the path absolute, because Python runs in the root directory. An empty path stays empty.
 std::string absolute_path(const std::string& path);
 
 std::string program_path();  // returns the path of the executable file of this program

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMargin = 2;
 
-// Every character is assumed to be one column wide.
+// Returns the width of the text in columns. Every character is assumed to be one column wide.
 size_t columns(std::string_view text) { return static_cast<size_t>(count_characters(text)); }
 
 std::string padded(const std::string& text, size_t width) {

@@ -5,7 +5,8 @@
 
 namespace lazy::cli {
 
-// has_log: SIGHUP reopens the access log. Without a log, SIGHUP remains ignored if it was ignored before (`nohup`).
+// Installs the signal handlers. With has_log, SIGHUP reopens the access log. Without a log, SIGHUP remains ignored if
+// it was ignored before (`nohup`).
 void install_server_signals(bool has_log);
 
 int drain_signal();                   // the signal that requested a drain, or 0
@@ -13,7 +14,7 @@ int end_signal();                     // the signal that requested an immediate 
 bool take_reopen_request();           // whether SIGHUP was received since the last call
 const char* signal_name(int signal);  // for example "TERM" for SIGTERM
 
-// Call this when the drain begins. Until then, while models are loaded, a second signal ends the process.
+// Marks the beginning of the drain. Before this call, while models are loaded, a second signal ends the process.
 void begin_drain();
 
 }  // namespace lazy::cli

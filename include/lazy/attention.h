@@ -114,9 +114,9 @@ struct Backward {
 // kernel_table.h has the same check for GPUs.
 std::string unmet_condition(const Problem& problem);
 
-// The fast CPU kernels (src/attention/cpu) for dtype f32, bf16 or f16, with fp32 arithmetic. Memory is linear in the
-// lengths. Results are bit-identical for every number of threads. Both functions throw std::invalid_argument with the
-// text of unmet_condition if the kernels do not support the problem.
+// Run the fast CPU kernels (src/attention/cpu) for dtype f32, bf16 or f16, with fp32 arithmetic. Memory is linear in
+// the lengths. Results are bit-identical for every number of threads. Both functions throw std::invalid_argument with
+// the text of unmet_condition if the kernels do not support the problem.
 void forward(const Problem& problem, const Forward<float>& arguments);
 void backward(const Problem& problem, const Backward<float>& arguments);
 

@@ -23,7 +23,7 @@ struct CudaCall {
 // Returns the properties of the current device on which the support checks depend.
 DeviceFacts device_facts();
 
-// The functions with the same names in kernel_table.h, applied to the current device.
+// These functions call the functions with the same names in kernel_table.h for the current device.
 std::string unmet_condition_cuda(const Problem& problem, CudaKernel kernel);
 CudaKernel choose_cuda(const Problem& problem);
 

@@ -40,8 +40,8 @@ struct Decode {
   int64_t* value_rows = nullptr;
 };
 
-// The fast CPU kernel (src/attention/cpu), parallel over keys. Results are bit-identical for every number of threads.
-// Throws std::invalid_argument with the text of unmet_condition if it does not support the problem.
+// Runs the fast CPU kernel (src/attention/cpu), which is parallel over keys. Results are bit-identical for every number
+// of threads. Throws std::invalid_argument with the text of unmet_condition if it does not support the problem.
 void decode(const Problem& problem, const Decode<float>& arguments);
 
 namespace reference {

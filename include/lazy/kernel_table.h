@@ -58,7 +58,7 @@ inline constexpr DType kKernelTypes[] = {DType::f32, DType::bf16, DType::f16};
 // Head sizes of the tensor-core kernels in ascending order. The operators pad other head sizes with zeros to the next
 // larger of these.
 inline constexpr auto kTensorCoreHeadSizes = [] {
-  // Whether entry n is the first entry with its head size.
+  // Returns whether entry n is the first entry with its head size.
   constexpr auto is_first = [](size_t n) {
     for (size_t i = 0; i < n; ++i) {
       if (kTensorCoreKernels[i].head_size == kTensorCoreKernels[n].head_size) return false;

@@ -32,7 +32,7 @@ struct NormalizerTraits {
   bool has_lse = true;              // the forward pass writes a statistic per row to Forward::lse
 };
 
-// The table, in the order of the enumeration Normalizer.
+// The table of all normalizers, in the order of the enumeration Normalizer.
 inline constexpr NormalizerTraits kNormalizers[] = {
     {Normalizer::softmax, "softmax", NormalizerFamily::exponential},
     {Normalizer::elastic, "elastic", NormalizerFamily::exponential, /*takes_tau=*/true},
@@ -83,7 +83,7 @@ inline std::optional<Normalizer> normalizer_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-// All normalizers of the table, for loops.
+// All normalizers of the table, for use in loops over them.
 inline constexpr auto kAllNormalizers = [] {
   std::array<Normalizer, std::size(kNormalizers)> all{};
   for (size_t n = 0; n < all.size(); ++n) all[n] = kNormalizers[n].normalizer;

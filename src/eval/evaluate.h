@@ -20,7 +20,8 @@ namespace lazy::eval {
 struct HeldoutOptions {
   int64_t max_length = 0;  // tokens per window; 0: the training length of the model
   bool bos = false;        // BOS before every text or sequence, like add_bos_token in lm-evaluation-harness
-  // Maximum number of sequences of a corpus or of windows of a text. Values below 1 are a fraction.
+  // Maximum number of sequences of a corpus or of windows of a text. Values below 1 are a fraction of all sequences or
+  // windows.
   std::optional<double> limit;
   ScoreOptions score = {};  // options of scoring, except the title, which the evaluation sets
   bool progress = true;

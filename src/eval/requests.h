@@ -48,8 +48,8 @@ int32_t require_bos(const Tokenizer& tokenizer);
 // Encodes texts to ids. The boundary between context and continuation follows the rule of lm-evaluation-harness.
 class TextEncoder {
  public:
-  // `bos`: insert BOS before every text (add_bos_token in the harness) unless the text already starts with it. Throws
-  // Error if the tokenizer has no BOS.
+  // If `bos` is true, BOS is inserted before every text unless the text already starts with it (add_bos_token in
+  // lm-evaluation-harness). Throws Error if the tokenizer has no BOS.
   TextEncoder(const Tokenizer& tokenizer, bool bos);
   std::vector<int32_t> encode(const std::string& text) const;
 

@@ -204,7 +204,7 @@ std::vector<Score> score_in_order(LanguageModel& model, const std::vector<Window
       if (in_flight) in_flight->collect(scores, options.targets);
       in_flight = std::move(next);
     } catch (const c10::OutOfMemoryError&) {
-      // Out of memory: halves the batch, unless the user has set its size or it consists of only one group.
+      // Memory is exhausted: halve the batch, unless the user has set its size or it consists of only one group.
       if (options.batch_size > 0 || end == begin + 1) throw;
       max_tokens = std::max<int64_t>(1, max_tokens / 2);
       continue;

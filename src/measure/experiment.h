@@ -16,7 +16,8 @@ namespace lazy::measure {
 using Json = nlohmann::ordered_json;
 
 struct ExperimentInputs {
-  // "study" names the experiment; "model", "text", "corpus", "data" and "baselines" (name -> model folder) are inputs.
+  // The settings of the experiment (see kinds.h) and: "study", the name of the experiment; "model", "text", "corpus",
+  // "data" and "baselines" (name -> model folder), its inputs.
   Json settings;
   std::string device = "cpu";
   bool progress = true;

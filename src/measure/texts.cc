@@ -27,7 +27,7 @@ Stretches spread(const Sequences& sequences, int64_t length, int64_t most) {
 
 constexpr int64_t kMaxMeasuredBytes = 16 << 20;
 
-// A file with a zero byte in its first 4096 bytes is treated as binary.
+// Returns whether the file contains text. A file with a zero byte in its first 4096 bytes is treated as binary.
 bool is_text(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string head(4096, '\0');

@@ -29,7 +29,7 @@ struct ActivationOptions {
 struct ActivationStatistics {
   std::string name;
   std::vector<int64_t> shape;  // shape without the batch dimension
-  // of the finite entries; deviation: population standard deviation
+  // statistics of the finite entries; deviation: population standard deviation
   double mean = 0, deviation = 0, lowest = 0, highest = 0;
   // L2 norm and unbiased variance of the entries at each position, over all heads. Empty for attention scores and
   // weights.

@@ -17,7 +17,8 @@ class DecodeReads {
  public:
   // `model` must outlive this object. `queries` is the maximum number of last queries per sample.
   explicit DecodeReads(const LanguageModel& model, int64_t queries = 32);
-  // Requires a model whose attention weights are computed from q and k only (not Transformer-XL).
+  // Adds hooks that measure a forward pass. Requires a model whose attention weights are computed from q and k only
+  // (not Transformer-XL).
   void attach(ActivationHooks& probes);
 
   struct Result {

@@ -33,8 +33,8 @@ struct Measures {
 class MeasureSum {
  public:
   explicit MeasureSum(Segments segments = {}) : segments_(segments) {}
-  // `stats` is ForwardResult::stats of one pass without a cache: for each layer a tensor (3, batch, heads, length).
-  // `windows` is the result of layer_windows for the model.
+  // Adds the statistics of one pass without a cache. `stats` is ForwardResult::stats: for each layer a tensor (3,
+  // batch, heads, length). `windows` is the result of layer_windows for the model.
   void add(const std::vector<at::Tensor>& stats, const std::vector<int64_t>& windows);
   Measures result() const;  // throws Error if add() was never called
 

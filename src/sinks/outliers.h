@@ -43,7 +43,7 @@ class Outliers {
     std::vector<std::pair<int64_t, double>> channels;
   };
   static constexpr int64_t kChannels = 4;
-  // Results by probe point in the order of the forward pass: residual, attention.input (or mixer.input),
+  // Returns the results by probe point in the order of the forward pass: residual, attention.input (or mixer.input),
   // attention.heads, mlp.input, mlp.inner, and final.hidden, which the output head reads. `residual` has one additional
   // entry for the stream after the last layer. Throws Error if nothing was measured.
   std::vector<std::pair<std::string, std::vector<Layer>>> result() const;

@@ -30,8 +30,9 @@ class WeightMeasures {
  public:
   explicit WeightMeasures(const LanguageModel& model, double threshold = 0.3, int64_t most_entries = int64_t{1} << 24)
       : model_(model), threshold_(threshold), most_entries_(most_entries) {}
-  // All samples must have the same length. `matrices`: read the attention weights of the pass as whole matrices. This
-  // is needed if the weights cannot be computed from q and k alone (needs_matrices in sinks/attention_maps.h).
+  // Adds hooks that measure a forward pass. All samples must have the same length. With `matrices`, the attention
+  // weights of the pass are read as whole matrices. This is needed if the weights cannot be computed from q and k alone
+  // (needs_matrices in sinks/attention_maps.h).
   void attach(ActivationHooks& probes, bool matrices = false);
 
   struct Result {

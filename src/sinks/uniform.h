@@ -36,7 +36,8 @@ class UniformRows {
   // Returns false for models with a sliding window or segments, because later queries do not see the first key in these
   // models.
   static bool serves(const ModelConfig& config);
-  // `stats` is ForwardResult::stats of a pass without a cache: for each layer a tensor (3, batch, heads, length).
+  // Adds the statistics of one pass without a cache. `stats` is ForwardResult::stats: for each layer a tensor (3,
+  // batch, heads, length).
   void add(const std::vector<at::Tensor>& stats);
   // Returns the ratio for every layer and head, using the offsets of the model. Throws Error if nothing was added.
   HeadMatrix result() const;

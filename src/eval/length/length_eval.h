@@ -44,7 +44,8 @@ struct LengthEvalOptions {
       tasks;  // heldout, wikitext, lambada_openai, passkey, recall; empty: every task whose data is given
   std::filesystem::path data, corpus, text;
   std::string split = "validation";
-  // Maximum number of documents or items. Values below 1 are a fraction of all documents. A text file is one document.
+  // Maximum number of documents or LAMBADA items. Values below 1 are a fraction of all documents or items. A text file
+  // is one document.
   std::optional<double> limit;
   bool bos = false, per_document = false;
   int64_t stride = 0, resamples = 1000;

@@ -23,7 +23,8 @@ struct TextSource {
   int64_t vocab_size = 0;
 };
 
-// `limit`: maximum number of documents; values below 1 are a fraction.
+// Returns the WikiText pages in the folder `data`. `limit` is the maximum number of pages; values below 1 are a
+// fraction.
 TextSource wikitext_source(const std::filesystem::path& data, const std::optional<double>& limit);
 TextSource file_source(const std::filesystem::path& text);  // the whole file is one document
 TextSource corpus_source(const std::filesystem::path& corpus, const std::string& split,

@@ -47,7 +47,7 @@ int64_t integer_of(const Json& value) {
   refuse("expected an integer, found {}", shown(value));
 }
 
-// Cache of compiled patterns, one for each (pattern, replacement) of the task files.
+// Returns the compiled pattern from a cache, which has one entry for each (pattern, replacement) of the task files.
 const PythonSub& compiled(const std::string& pattern, const std::string& replacement) {
   static std::mutex mutex;
   static std::map<std::pair<std::string, std::string>, PythonSub> known;

@@ -23,7 +23,8 @@ struct Question {
   int64_t words = 0, bytes = 0;  // size of the original text of a rolling task
 };
 
-// `examples` are inserted before the document in each context. Errors name the file, line and field of the row.
+// Renders a row as a question. `examples` are inserted before the document in each context. Errors name the file, line
+// and field of the row.
 Question make_question(const Task& task, const TaskDocument& row, const std::string& examples);
 
 // Formats the row as an example: context, delimiter, correct answer, and the delimiter between examples.

@@ -23,7 +23,7 @@ struct DocumentError : std::runtime_error {
 // The fields of a document under the names that templates use. A column may have several names.
 struct Fields {
   const Json& document;
-  // maps a name to alternative names, which are tried in order
+  // alternative names of each field, which are tried in order
   const std::map<std::string, std::vector<std::string>>& columns;
   const Json* find(const std::string& name) const;  // null if the document has no such field
 };
