@@ -32,8 +32,10 @@ from packaging.version import Version
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build-wheels" / "test"
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or "uv"
-TORCH = "2.11,2.13,2.15"  # default of --torch: oldest supported version, one in between, newest
-IMPORT_SECONDS = 0.3  # maximum import time of lazy_attention, without the import time of torch
+# Default of --torch: the oldest supported version, one version in between, and the newest one.
+TORCH = "2.11,2.13,2.15"
+# Maximum import time of lazy_attention, without the import time of torch.
+IMPORT_SECONDS = 0.3
 # The only system programs on the PATH during the tests. They simulate a machine without compilers.
 PROGRAMS = "sh bash env uname cat ls cp mv rm mkdir ldconfig ldd grep sed".split()
 
@@ -141,7 +143,9 @@ def import_seconds(environment: Path) -> float:
     variables = without_compilers(environment)
     run = lambda: float(subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout)
     run()  # fill the file cache before the timed runs
-    return min(run() for _ in range(5))  # the minimum is least affected by other processes
+
+    # The minimum is least affected by other processes.
+    return min(run() for _ in range(5))
 
 
 def test_operator(wheel: Wheel, torch: str, python: str, lazy: Path | None) -> Row:
