@@ -83,6 +83,8 @@ def built(family, changes=None):
         pytest.skip(f"the installed transformers has no {family}")
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[family](**SHAPE | (changes or {}))).eval()
+    if family == "gpt_oss":
+        model.set_experts_implementation("eager")  # the grouped matrix product does not support float64
     for parameter in model.parameters():
         if parameter.dim() == 1:
             nn.init.normal_(parameter, parameter.mean().item(), 0.3)
@@ -457,8 +459,6 @@ def test_error_for_unsupported_families_lists_supported_families():
 def test_error_for_unsupported_families_gives_the_reason():
     reasons = ["rotary" if "rotary" in reason else "" for reason in map(refusal, other_families())]
     assert reasons == ["rotary", "", "", "rotary"]  # the reason is missing rotary positions only for GPT-2 and BLOOM
-    config = transformers.GptOssConfig(**SHAPE, num_local_experts=2, num_experts_per_tok=1)
-    assert "sinks" in refusal(transformers.GptOssForCausalLM(config))
 
 
 def refusal(model):

@@ -38,8 +38,8 @@ FUNCTIONS = {  # of a distance bias (layers, heads, range of distances) or of of
     "bias of the previous token": lambda bias: bias[:, :, 1].mean(),
     "bias of the last range": lambda bias: bias[:, :, -1].mean(),
     "size": lambda parameter: np.abs(parameter).mean(),
-    "inhibition of return, share of heads": lambda bias: inhibition_share(bias, ranges())[0],
-    "mirrored inhibition, share of heads": lambda bias: inhibition_share(bias, ranges())[1],
+    "inhibition of return, share of heads": lambda bias: inhibition_share(bias, ranges()),
+    "mirrored inhibition, share of heads": lambda bias: inhibition_share(-bias, ranges()),
     "mean": np.mean,
     "deviation over heads": lambda tau: np.std(tau, axis=1).mean(),
 }
