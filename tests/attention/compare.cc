@@ -47,8 +47,8 @@ Values part_of(const Values& stats, size_t n, size_t parts = 3) {
 
 void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   const Results reference = run_reference(s, in);
-  // The plain computation in one random order of the sums may have a small error by chance, if only a small number of
-  // rows have weights between zero and one. The error is then measured over more orders.
+  // `plain` adds the terms of each sum in a random order. If only a small number of rows have weights between zero and
+  // one, the error of one order may be small by chance. The error is then measured over more orders.
   const int orders = s.q_length <= 2 || s.window == 1 || s.window == 2 ? 64
                      : s.q_length <= 111                               ? (s.score_scale > 1 ? 16 : 4)
                                                                        : 4;
@@ -86,8 +86,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
   one("d_tau", DType::f32, [](const Results& r) { return r.d_tau; });
   one("d_sink", DType::f32, [](const Results& r) { return r.d_sink; });
   one("d_alibi_slopes", DType::f32, [](const Results& r) { return r.d_alibi_slopes; });
-  // Sparsemax and entmax compute a weight from a score minus a threshold. The rounding error of this difference is as
-  // large as for a number near one, even if the weight is small.
+  // Sparsemax and entmax compute a weight as a score minus a threshold. The rounding error of this difference is as
+  // large as for numbers near one, even if the weight is small.
   const bool threshold = traits(s.normalizer).family == NormalizerFamily::threshold;
   one("weight on the first key", DType::f32, [&](const Results& r) {
     Values weight = part_of(r.stats, 0);
@@ -95,7 +95,8 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     return weight;
   });
   one("mass", DType::f32, [](const Results& r) {
-    Values mass = part_of(r.stats, 1);  // stats has 1 - (sum of weights), with the rounding error of numbers near one
+    // stats contains 1 - (sum of weights), whose rounding error is that of a number near one
+    Values mass = part_of(r.stats, 1);
     for (double& x : mass) x = 1 - x;
     return mass;
   });

@@ -92,7 +92,7 @@ TEST_F(CommandLine, HelpOfAGuide_IsWrappedToTheWidth) {
   EXPECT_EQ(status, 0);
   EXPECT_THAT(out, AllOf(HasSubstr("\n  - `hidden_size` ("), HasSubstr("`lazy help mixers`"), Not(HasSubstr("](")),
                          Not(HasSubstr("\033"))));
-  // Only code and words that cannot be broken may be wider.
+  // Lines may have more than 80 columns only if they are code.
   bool code = false;
   for (const std::string& line : split(out, '\n')) {
     code = line.starts_with("    ") && line.find_first_not_of(' ') == 4;
@@ -169,7 +169,8 @@ TEST_F(CommandLine, UnknownOptions_HaveAdvice) {
   expect("generate model -n 5 -p x --temperture 1",
          {"-n", "--max-tokens", "-p", "--prompt", "--temperture", "--temperature"});
   expect("eval model --num_fewshot 5", {"--num_fewshot", "--num-fewshot"});
-  expect("data prepare text --outptu corpus", {"data prepare", "--outptu", "--output"});  // not: --output is required
+  // the error names the misspelled option, not the missing --output
+  expect("data prepare text --outptu corpus", {"data prepare", "--outptu", "--output"});
   expect("train config.toml --lr 1e-3", {"train", "--lr", "--set"});
   expect("--cache-gib 2 serve model", {"--cache-gib", "after the command"});
   expect("tokenize --zzzzzzzz", {"tokenize", "--zzzzzzzz"});
@@ -321,8 +322,8 @@ TEST_F(CommandLine, Doctor_NamesMissingPartsAndCommands) {
   EXPECT_THAT(missing["Parquet files"].dump(), HasSubstr("pyarrow"));
 }
 
-// libgomp prints its settings whenever it is loaded: first in this program, and again after the program has executed
-// itself a second time.
+// With OMP_DISPLAY_ENV, libgomp prints its settings whenever it is loaded. `lazy serve` sets the variable for the spin
+// count and then executes itself again, so the settings are printed twice. The second spin count must be lower.
 TEST_F(CommandLine, Serve_SetsTheSpinCountOfThreads) {
   const auto [status, told] =
       run_command("env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT OMP_DISPLAY_ENV=verbose " LAZY_BINARY

@@ -61,8 +61,9 @@ TEST_F(PythonInterpreterChoice, InterpreterOfBuildMustBeAnExecutableFile) {
     EXPECT_EQ(find_python_interpreter(path).path, "python3") << path;
 }
 
-// A path that does not exist was never installed and is not reported. A path that exists but cannot be started is
-// reported, because the packages installed for this interpreter are then missing.
+// The build records the path of its Python interpreter. If no file exists at this path, the interpreter was never
+// installed, and the message does not mention it. If the path exists but cannot be started, the message names it,
+// because the packages installed for this interpreter are then missing.
 TEST_F(PythonInterpreterChoice, RejectedInterpreterOfBuildIsNamed) {
   const EnvironmentVariable empty("LAZY_PYTHON", "");
   const fs::path text = file("text", fs::perms::owner_read | fs::perms::owner_write);

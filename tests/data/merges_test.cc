@@ -36,13 +36,14 @@ TEST(Merges, Merge_MatchesReferenceImplementation) {
     for (uint32_t rule = 0; rule < 40; ++rule) {
       const auto left = static_cast<int32_t>(random.below(symbols_known));
       const auto right = static_cast<int32_t>(random.below(symbols_known));
-      const uint32_t rank = round % 2 ? rule : rule / 4;  // includes rules with equal ranks
+      const uint32_t rank = round % 2 ? rule : rule / 4;  // in even rounds, groups of four rules have the same rank
       if (!table.find(left, right)) table.add(left, right, symbols_known++, rank);
     }
     for (const size_t length : {0, 1, 2, 3, 47, 48, 49, 50, 300}) {
       std::vector<int32_t> symbols(length);
       for (int32_t& symbol : symbols) symbol = static_cast<int32_t>(random.below(5)) - (round % 3 ? 0 : 1) * 2;
-      for (int32_t& symbol : symbols) symbol = symbol == -1 ? -3 : symbol;  // -1 is not a valid symbol
+      // -1 is not a valid symbol, so it is replaced
+      for (int32_t& symbol : symbols) symbol = symbol == -1 ? -3 : symbol;
       const auto expected = by_definition(table, symbols);
       table.merge(symbols);
       EXPECT_EQ(symbols, expected) << "round " << round << ", length " << length;

@@ -119,7 +119,8 @@ TEST(TokenTable, ExtraSpecialTokens_ReplaceOlderKey) {
                                                              {"extra_special_tokens", {"<|p|>"}}})
                              .load();
   EXPECT_EQ(tokenizer->encode("<|im|><|p|>"), (Ids{258, 259}));
-  EXPECT_EQ(find(*tokenizer, "<|q|>"), nullptr);  // extra_special_tokens replaces the older key
+  // extra_special_tokens replaces the older key additional_special_tokens
+  EXPECT_EQ(find(*tokenizer, "<|q|>"), nullptr);
   EXPECT_EQ(tokenizer->tokens().texts.at("image_token"), "<|im|>");
 }
 

@@ -432,7 +432,8 @@ def piece_steps(rng):
             {"type": "Sequence", "normalizers": [prepend, prepend, replace]},
         ]
     )
-    if rng.random() < 0.5:  # one of the two forms that published tokenizers use
+    # Half of the cases use one of the two combinations of normalizer and pre-tokenizer that published tokenizers have.
+    if rng.random() < 0.5:
         return rng.choice([(normal if normal and normal["type"] == "Sequence" else replace, None), (None, metaspace)])
     pre = rng.choice(
         [

@@ -105,7 +105,7 @@ TEST(Windows, Resume_ReadsOnlyTheNextWindow) {
   write_numbered_corpus(folder / "c", 300, kWindowBos);
   const int64_t position = 1000;
   const auto expected = read(Sequences(folder / "c", "train", windows(8)), 8, position, 1).front();
-  int64_t first = 0;  // an id of the sequence, which identifies its shard
+  int64_t first = 0;  // a token id of the sequence, which tells in which shard the sequence is stored
   for (const int64_t id : expected) first = id != kWindowBos ? id : first;
   int spoiled = 0;
   for (const char* name : {"train-0.bin", "train-1.bin", "train-2.bin"}) {

@@ -121,8 +121,8 @@ TEST_P(Parallel, Gradients_AreSumsOverRanks) {
   }
 }
 
-// Compares AdamW on shards with AdamW on whole parameters. In between, the optimizer state is gathered, distributed to
-// the ranks again, and used for further steps.
+// Compares AdamW on shards with AdamW on whole parameters. After some steps, the optimizer state is gathered on one
+// rank, distributed to the ranks again, and used for further steps.
 TEST_P(Parallel, Optimizer_MatchesSingleProcess) {
   const auto [count, sharding] = GetParam();
   const AdamWOptions options{.lr = 1e-2, .weight_decay = 0.1};

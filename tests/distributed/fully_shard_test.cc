@@ -209,8 +209,8 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
         EXPECT_NEAR(use.model, bytes(0), 0.02 * bytes(0));
         EXPECT_NEAR(use.between, 16 * n / count, 0.02 * 16 * n / count);
         EXPECT_NEAR(use.between, bytes(0) + bytes(1) + bytes(2), 0.02 * use.between);
-        // Of the twelve layers, the weights of two are gathered at the same time. With bf16, copies of the data that is
-        // sent are added. `late` is the memory of 1.5 layers, which may be released late.
+        // The weights of two of the twelve layers are gathered at the same time. With bf16, copies of the transferred
+        // data need additional memory. `late` is the memory of 1.5 layers, which may be released late.
         const double late = 1.5 * block * (bf16 ? 2 : 4);
         EXPECT_LT(use.forward, block * (bf16 ? 2 * (2 + 2.0 / count) : 4 * 2) + late);
         ASSERT_EQ(planned[3].name, "gathered weights");

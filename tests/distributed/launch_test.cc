@@ -44,7 +44,8 @@ class LaunchTest : public ::testing::Test {
 
 TEST_F(LaunchTest, NoLauncher_GivesOneRank) {
   EXPECT_EQ(rank_info_from_environment().size, 1);
-  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});  // in a batch script of Slurm, which is not a parallel job step
+  // Slurm also sets these variables in a batch script, where only one process runs.
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}});
   EXPECT_EQ(rank_info_from_environment().size, 1);
 }
 

@@ -57,8 +57,9 @@ std::vector<PairedDifference> differences(const std::vector<double>& first, cons
 
 const std::vector<double> kFirst = {1, 0, 1, 1, 0, 0, 1, 0, 1, 1, 0, 1}, kSecond = {1, 1, 1, 0, 1, 0, 1, 1, 1, 1, 1, 1};
 
-// Expected values from scipy: scipy.stats.ttest_rel(second, first) for one benchmark. For two benchmarks with the
-// differences d1 and d2, scipy.stats.ttest_ind(d1, -d2, equal_var=False), which tests twice the same estimate.
+// Expected values from scipy: for one benchmark, scipy.stats.ttest_rel(second, first). For two benchmarks with the
+// differences d1 and d2, the values are from scipy.stats.ttest_ind(d1, -d2, equal_var=False). It tests mean(d1) +
+// mean(d2), which is twice the mean difference of the benchmarks and has the same p-value.
 TEST(PairedTests, TTest_MatchesScipy) {
   const auto d1 = differences(kFirst, kSecond);
   TTest test = paired_t_test({d1});

@@ -35,7 +35,7 @@ TEST(RunTasks, MultipleChoice_WritesRecords) {
   folder.write("piqa.jsonl", kRows);
   const Task task = find_task("piqa");
   const TaskResult result = evaluate_tasks(model, *tokenizer, {task}, folder.path, quiet())[0];
-  // the expected scores, computed one question at a time
+  // Compute the expected scores by a separate call of score() for each question.
   double acc = 0, acc_norm = 0;
   std::istringstream lines(result.samples);
   TextEncoder encoder(*tokenizer, false);

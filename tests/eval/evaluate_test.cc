@@ -50,8 +50,8 @@ TEST(Score, MixedLengthBatch_MatchesSingleWindows) {
       ASSERT_EQ(scores.size(), windows.size());
       for (size_t i = 0; i < windows.size(); ++i) {
         const Score expected = plain_score(model, windows[i]);
-        // Compares fp32 with float64. The bound allows for the rounding of a sum of |targets| log-probabilities, each
-        // at most 20 in magnitude.
+        // Compares fp32 with float64. The bound allows for the rounding of a sum with one log-probability per target,
+        // each of magnitude at most 20.
         EXPECT_NEAR(scores[i].log_likelihood, expected.log_likelihood,
                     20 * 64 * 1.2e-7 * double(windows[i].targets.size()))
             << i;

@@ -184,7 +184,9 @@ TEST(HarnessTasks, FewShotExamples_AreTheSame) {
   compare(trained, folder.path, 3, true);
   compare({"arc_easy", "arc_challenge"}, folder.path, 5, true);
   compare({"lambada_openai"}, folder.path, 2, false);
-  compare({"piqa"}, folder.path, 11, true);  // of 13 rows, two are equal, so the sampler must draw a second time
+  // Two of the 13 rows are equal. If the first 12 rows that the sampler draws for one of them include both, the sampler
+  // must draw again.
+  compare({"piqa"}, folder.path, 11, true);
 }
 
 TEST(HarnessTasksData, FullSets_GiveTheSameStrings) {

@@ -27,7 +27,8 @@ TEST(LengthLambada, Streams_ContainEveryTokenOnceAndWholeItems) {
   const std::vector<int32_t> separator = {1, 2};
   for (const std::optional<int32_t> bos : {std::optional<int32_t>(), std::optional<int32_t>(0)}) {
     const int64_t least = min_lambada_length(items, separator, bos);
-    EXPECT_EQ(least, 15 + (bos ? 1 : 0));  // 2 + 14 tokens, because the last token is only a target and not an input
+    // Two separator tokens and an item of 14 tokens are 16 tokens. The last one is only a target and not an input.
+    EXPECT_EQ(least, 15 + (bos ? 1 : 0));
     EXPECT_THROW(lambada_streams(items, separator, bos, least - 1), Error);
     for (const int64_t length : {least, least + 1, least + 9, int64_t{1000}}) {
       std::vector<int32_t> targets;

@@ -56,7 +56,7 @@ ModelConfig mixing(MixerType type) {
                   .chunk = 8,
                   .memory_expansion = 2,
                   .segment = 8};  // short, so that the test windows have several chunks
-  config.init_std = 0.15;         // with larger values, MAC amplifies rounding errors from segment to segment
+  config.init_std = 0.15;         // a larger value would let rounding errors grow from segment to segment in Titans MAC
   infer_mixer_sizes(config);
   return config;
 }
@@ -81,7 +81,7 @@ std::vector<Request> questions() {
     for (int64_t choice : {3, 1, 8, 2}) out.push_back({context, random_ids(random, choice)});
     for (int n = 0; n < 2; ++n) out.push_back({context, random_ids(random, 1)});  // two answers of one token each
     const auto ending = random_ids(random, 6);
-    for (int n = 0; n < 2; ++n) {  // two different contexts with the same ending
+    for (int n = 0; n < 2; ++n) {  // two different contexts, which both end in the same tokens
       auto other = context;
       const auto more = random_ids(random, 2 + n);
       other.insert(other.end(), more.begin(), more.end());
@@ -209,7 +209,7 @@ TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
   const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}},
                                        {{1, 2, 3}, {9}},       {{7, 2, 3}, {9}},  // shares nothing with its neighbors
                                        {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},  // identical windows
-                                       {{8, 1}, {9}}};  // the common prefix of one token saves too little
+                                       {{8, 1}, {9}}};  // one common token is not enough to form a group
   EXPECT_EQ(group_by_prefix(windows),
             (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
   EXPECT_TRUE(group_by_prefix({}).empty());

@@ -81,13 +81,18 @@ TEST(Metrics, DocumentMetrics_HandleTiesNaNsAndLengths) {
   q.choices = {"ééé", "abcd", ""};
   q.label = 0;
   EXPECT_EQ(document_metrics(choice_task(), q, {{-3}, {-3}, {-9}}),
-            (std::vector<double>{1, 0, 1}));  // acc: tie; acc_norm: -3/3, -3/4; acc_bytes: -3/6, -3/4
+            // The first two choices have equal scores, so acc takes the first one. acc_norm divides by 3 and 4
+            // characters and prefers choice 1. acc_bytes divides by 6 and 4 bytes and prefers choice 0.
+            (std::vector<double>{1, 0, 1}));
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-9}}),
-            (std::vector<double>{1, 0, 1}));  // acc_norm compares -6/3 with -7/4, acc_bytes -6/6 with -7/4
+            // acc_norm divides the scores by the characters (-6/3, -7/4), acc_bytes by the bytes (-6/6, -7/4).
+            (std::vector<double>{1, 0, 1}));
   q.label = 2;
-  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-1}}), (std::vector<double>{1, 0, 0}));  // -1/0 is -inf
+  // the empty choice has -1/0 = -inf per character
+  EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {-1}}), (std::vector<double>{1, 0, 0}));
   EXPECT_EQ(document_metrics(choice_task(), q, {{-6}, {-7}, {0}}),
-            (std::vector<double>{1, 1, 1}));  // 0/0 is NaN, which numpy treats as the maximum
+            // the empty choice has 0/0 = NaN per character, which numpy's argmax treats as the maximum
+            (std::vector<double>{1, 1, 1}));
 }
 
 TEST(Metrics, Aggregate_GivesMeansAndChance) {

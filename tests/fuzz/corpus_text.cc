@@ -20,7 +20,8 @@ LAZY_FUZZ_TARGET(corpus_text) {
   DocumentReader reader(find_sources({path.string()}, formats[how & 3]), options);
   RawBatch batch;
   uint64_t seen = 0;
-  while (seen < 64 << 20 && reader.next(batch)) {  // a compressed input of a few bytes may contain far more text
+  // at most 64 MiB: a compressed input of a few bytes may contain far more text
+  while (seen < 64 << 20 && reader.next(batch)) {
     seen += batch.text.size();
     const bool text = batch.source->format != TextFormat::pod;
     const DocumentBatch found = extract_documents(std::move(batch), options);

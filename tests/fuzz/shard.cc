@@ -53,7 +53,9 @@ LAZY_FUZZ_TARGET(shard) {
   options.bos_per_sequence = how & 4;
   options.shuffle = how & 8;
   options.documents_per_group = 3;
-  try {  // may accept a damaged file: only the header and the parts of the index and tokens in use are checked
+  // With Packing::windows, the reader may accept a damaged file: it checks only the header and the parts of the index
+  // and of the tokens that it uses.
+  try {
     options.packing = Packing::windows;
     read_sequences(path, options);
   } catch (const Error&) {

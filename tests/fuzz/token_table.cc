@@ -1,5 +1,6 @@
-// Fuzzes the reader of a folder's special tokens. The input consists of tokenizer_config.json, special_tokens_map.json,
-// added_tokens.json and config.json (an empty one is absent), followed by a regular expression as in a tokenizer.json.
+// Fuzzes the reader of a folder's special tokens. The input consists of the files tokenizer_config.json,
+// special_tokens_map.json, added_tokens.json and config.json, followed by a regular expression as in a tokenizer.json.
+// If the part of a file is empty, the folder does not contain this file.
 #include "data/tokenizers/token_table.h"
 
 #include <set>

@@ -1,5 +1,5 @@
-// Fuzzes the reader of tokenizer.json. The input is a tokenizer.json, a tokenizer_config.json (absent if empty) and a
-// text to encode.
+// Fuzzes the reader of tokenizer.json. The input consists of a tokenizer.json, a tokenizer_config.json (which does not
+// exist if its part is empty) and a text to encode.
 #include "bpe.h"
 
 using namespace lazy;

@@ -1,5 +1,5 @@
-// Fuzzes the reader of vocab.json and merges.txt. The input is both files, a tokenizer_config.json (absent if empty)
-// and a text to encode.
+// Fuzzes the reader of vocab.json and merges.txt. The input consists of these two files, a tokenizer_config.json (which
+// does not exist if its part is empty) and a text to encode.
 #include "bpe.h"
 
 using namespace lazy;

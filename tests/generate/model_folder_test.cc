@@ -23,7 +23,8 @@ const ModelConfig kSmall{.vocab_size = 259,
 TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
   const auto bytes = load_tokenizer("bytes");
   ModelConfig config = kSmall;
-  config.vocab_size = bytes->vocab_size() + 5;  // the model may have more rows than the tokenizer has tokens (padding)
+  // the embedding may have more rows than the tokenizer has tokens, as padding
+  config.vocab_size = bytes->vocab_size() + 5;
   config.tokenizer_fingerprint = bytes->fingerprint();
   const TemporaryFolder folder;
   const auto error = [&] { return error_of([&] { load_model_folder(folder.path()); }); };
@@ -42,12 +43,12 @@ TEST(ModelFolder, MismatchingTokenizer_IsAnError) {
   config.tokenizer_fingerprint = 0;
   config.vocab_size = 100;
   LanguageModel(config, 1).save(folder.path());
-  EXPECT_EQ(error(), "");  // the tokenizer may have more tokens than the model has rows
+  EXPECT_EQ(error(), "");  // the tokenizer may have more tokens than the embedding has rows
   const auto use = [&](const std::string& text) {
     return error_of([&] { check_embedding_rows(bytes->encode(text), config, *bytes, "generate"); });
   };
   EXPECT_EQ(use("Abc"), "");
-  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // a text must not contain a token without a row
+  EXPECT_THAT(use("xyz"), Names({"120", "\"x\"", 100}));  // error, because "x" (id 120) has no row in the embedding
 }
 
 TEST(TextStream, Push_ReturnsWholeCharacters) {

@@ -62,7 +62,7 @@ TEST(Sampler, TopP_KeepsTheSmallestSufficientSet) {
 
 TEST(Sampler, RepetitionPenalty_DividesOrMultiplies) {
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}}).count(4),
-            1u);  // the penalty halves the logit 3 of token 1, below token 4
+            1u);  // the penalty halves the logit 3 of token 1, so that token 4 is the most likely one
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}, {4, {.text = 1}}}).count(2), 1u);
   const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {{3, {.text = 2}}});  // the logit becomes -2
   const double total = 2 * std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + std::exp(-2.0);

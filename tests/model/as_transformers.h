@@ -124,8 +124,8 @@ inline double rms_distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).square().mean().sqrt().item<double>();
 }
 
-// The distance of our results from the float64 results of transformers must be at most twice the distance of
-// transformers' fp32 results from them, plus rounding.
+// Compares with the float64 results of transformers. The distance of our results must be at most twice the distance of
+// transformers' fp32 results, plus rounding.
 inline void expect_as_close(const at::Tensor& ours, const at::Tensor& single, const at::Tensor& exact,
                             const std::string& name) {
   ASSERT_EQ(ours.sizes(), exact.sizes()) << name;

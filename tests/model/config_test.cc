@@ -71,7 +71,7 @@ TEST(ModelConfig, Kind_SetsDefaults) {
 
 TEST(ModelConfig, TomlErrors_NameField) {
   EXPECT_THAT(toml_error("[model]\nhiden_size = 4"), Names({"test.toml:2", "hiden_size", "hidden_size"}));
-  // The message also lists all kinds without quotes; the quoted 'lazy' is the suggestion.
+  // The message contains 'lazy' in quotes only as a suggestion. In the list of all kinds, names have no quotes.
   EXPECT_THAT(toml_error("[model]\nkind = \"lazzy\""), Names({"test.toml:2", "model.kind", "'lazzy'", "'lazy'"}));
   EXPECT_THAT(toml_error("[model]\nnum_heads = 7"), Names({"test.toml:2", "num_heads", 1024, 7}));
   EXPECT_THAT(toml_error("[model]\nnum_kv_heads = 5"), Names({"test.toml", "num_kv_heads", 16, 5}));

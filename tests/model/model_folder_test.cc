@@ -166,7 +166,7 @@ TEST(ModelFolder, MissingHead_IsTied) {
   EXPECT_THAT(load_error(folder.path()), Names({"lm_head.weight", "model.embeddings.weight"}));
 }
 
-// transformers would initialize the missing head randomly.
+// A folder without a head must be rejected. (transformers would initialize the missing head randomly.)
 TEST(ModelFolder, LlamaWithoutHead_IsRejected) {
   const TemporaryFolder folder;
   LanguageModel(small_folder_model("llama", true), 5).save(folder.path());

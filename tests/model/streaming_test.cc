@@ -142,7 +142,8 @@ TEST(StreamingAttention, StreamingAttention_MatchesLoop) {
                         {"elastic", 0.5, "per_visible", 4, 8},
                         {"elastic", -0.05, "constant"},
                         {"sigmoid", NAN, "per_visible", 6},
-                        {"softmax", NAN, "per_visible", 0, -1, 2, 2, {2, 150}, 300}};  // several blocks of queries
+                        // so long that the queries are processed in several blocks
+                        {"softmax", NAN, "per_visible", 0, -1, 2, 2, {2, 150}, 300}};
   for (const Case& c : cases) {
     SCOPED_TRACE(fmt::format("{} tau {} {} bias {} window {} softcap {} cache {}", c.normalizer, c.tau, c.offset,
                              c.bias, c.window, c.softcap, c.cache.name()));

@@ -23,7 +23,7 @@ using testing::PublishedTransformerXl;
 using testing::TemporaryFolder;
 using Tensors = PublishedTransformerXl::Tensors;
 
-// The sizes are odd numbers where this is possible.
+// All sizes are odd numbers, except where this is not possible.
 json published_config(const json& changes = {}) {
   json c = {{"model_type", "transfo-xl"},
             {"architectures", {"TransfoXLLMHeadModel"}},
@@ -132,7 +132,7 @@ void observe_published(const json& config, const Tensors& tensors, const at::Ten
   const at::Tensor all = model.run(ids.narrow(1, 0, length), same_length ? length : segment).at("logits");
   (-all.gather(2, ids.narrow(1, 1, length).unsqueeze(2)).mean()).backward();
   for (const auto& [name, leaf] : leaves) {
-    // Our model has a separate bias per layer.
+    // If all layers share one bias, its gradient cannot be compared, because our model has a separate bias per layer.
     const bool shared = name == "transformer.r_w_bias" || name == "transformer.r_r_bias";
     if (!shared) out[prefix + "gradient." + name] = leaf.grad();
   }

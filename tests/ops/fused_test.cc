@@ -248,8 +248,8 @@ TEST_P(Fused, ShortConvolution_ContinuesFromPast) {
   EXPECT_TRUE(at::equal(gradient(), gradient()));
 }
 
-// Batch sizes and lengths that exceed the grid limit of the GPU, so that several launches are needed. The last elements
-// must be equal to the results of a call with only these elements.
+// Tests batch sizes and lengths that exceed the grid limit of the GPU, so that several launches are needed. The last
+// elements must equal the results of a call with only these elements.
 TEST_P(Fused, ShortConvolution_ExceedsGridLimit) {
   at::manual_seed(13);
   const at::Tensor w = random({8, 1, 4}), b = random({8});
@@ -345,8 +345,8 @@ TEST_P(Fused, Rope_AcceptsStridedViews) {
   }
 }
 
-// Positions beyond the cached RoPE table, as int32 and int64, with one position per token and with separate positions
-// for each sequence of the batch.
+// Tests positions beyond the cached RoPE table, as int32 and int64, with one position per token and with separate
+// positions for each sequence of the batch.
 TEST_P(Fused, Rope_AcceptsPositionsOutsideTable) {
   at::manual_seed(9);
   const at::Tensor x = random({2, 4, 3, 32}).to(GetParam()), places = here(at::tensor({30000L, 7L, 123456L, 8191L}));

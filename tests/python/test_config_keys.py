@@ -37,7 +37,7 @@ TOLERANCE = 2e-4  # maximum difference between logits, divided by the largest lo
 
 
 class Unreadable(Exception):
-    """transformers cannot load the folder, or its logits are not well defined."""
+    """Raised if transformers cannot load the folder, or if its logits are not well defined."""
 
 
 def randomized(model):

@@ -131,7 +131,8 @@ def tiny(name, **changes):
     model = getattr(transformers, f"{name}ForCausalLM")(config).float().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
-        if parameter.dim() == 1:  # multiples of 1/64, so that adding and subtracting 1 is exact
+        # Round to multiples of 1/64, so that adding and subtracting 1 (as GGUF files of Gemma require) is exact.
+        if parameter.dim() == 1:
             parameter.data = (parameter.data * 64).round() / 64
     return model
 
@@ -210,12 +211,13 @@ def test_other_files_and_architectures_are_rejected(lazy_binary, tmp_path):
     for name in ("text.gguf", "cut.gguf", "missing.gguf"):
         run = convert(lazy_binary, tmp_path / name, tmp_path / "folder")
         assert run.returncode == 2 and len(run.stderr.splitlines()) == 1 and name in run.stderr, run.stderr
-    for size in (100, len(whole) // 2, len(whole) - 40):  # in the header, in the tensors, in the last tensor
+    # the file is cut off in the header, in the middle of the tensors, and in the last tensor
+    for size in (100, len(whole) // 2, len(whole) - 40):
         (tmp_path / "cut.gguf").write_bytes(whole[:size])
         words = convert(lazy_binary, tmp_path / "cut.gguf", tmp_path / "folder").stderr.replace(",", " ").split()
         numbers = [int(word) for word in words if word.isdigit()]
         assert numbers[-1] == size, words
-        if size > 100:  # the tensor table is intact, so the error names the full size
+        if size > 100:  # the tensor table is intact, so the error also names the size that the file should have
             assert len(whole) - 32 < numbers[-2] <= len(whole), words  # tensors are aligned to 32 bytes
     run = convert(lazy_binary, tmp_path / "m.gguf", tmp_path / "folder", LAZY_PYTHON="/nowhere/python")
     assert run.returncode == 2 and "Python" in run.stderr

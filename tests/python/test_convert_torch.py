@@ -146,7 +146,7 @@ def test_published_models_are_converted(lazy_binary, built_file, tmp_path, confi
 def test_converts_shards_with_views_and_files_with_other_names(lazy_binary, tmp_path):
     tensors = gpt2("transformer.")[0] | {"lm_head.weight": torch.randn(WORDS, WIDTH)}
     tensors = {name: tensor.bfloat16() if "mlp" in name else tensor.half() for name, tensor in tensors.items()}
-    views = {  # same values, but stored as transposed views or as parts of a larger storage
+    views = {  # the same values, stored as transposed views or as parts of a larger storage
         name: tensor.t().contiguous().t() if tensor.dim() == 2 else torch.cat((tensor, tensor))[: len(tensor)]
         for name, tensor in tensors.items()
     }
@@ -189,7 +189,8 @@ def test_code_is_rejected_and_not_executed(lazy_binary, tmp_path, archive):
 
 def expect_refused(lazy_binary, tmp_path, source, names):
     done = convert(lazy_binary, source, "--output", tmp_path / "out")
-    lines = [line for line in done.stderr.splitlines() if not line.startswith("converting ")]  # without progress lines
+    # all lines except progress messages
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("converting ")]
     assert done.returncode == 2 and len(lines) == 1, done.stderr
     assert all(name in lines[0] for name in names), lines
     assert not list(tmp_path.glob("out*"))

@@ -30,7 +30,7 @@ class Hub(Handler):
     """HTTP handler that imitates the parts of the Hugging Face Hub that lazy_attention.download uses: lists of files in
     several pages, and redirected downloads of byte ranges."""
 
-    def do_HEAD(self):  # huggingface_hub requests the checksum of a file first
+    def do_HEAD(self):  # huggingface_hub first sends a HEAD request for the checksum of a file
         parts = [urllib.parse.unquote(part) for part in urllib.parse.urlparse(self.path).path.split("/")[1:]]
         self.server.log.append((self.path, dict(self.headers)))
         files = self.server.sets["/".join(parts[1:3])]
@@ -166,7 +166,8 @@ def test_files_are_stored_where_lazy_eval_looks_for_them(run, files, server):
     requests = len(server.log)
     assert run("piqa", "--train")[0] == 0
     assert files()["baber/piqa/default/train/0000.parquet"] == b"train"
-    assert not [path for path, _ in server.log[requests:] if "validation" in path]  # it exists already
+    # the validation file is not downloaded again
+    assert not [path for path, _ in server.log[requests:] if "validation" in path]
     # The token is sent to the Hub, but not to the storage server of the redirect.
     for path, headers in server.log:
         assert ("Authorization" in headers) == (not path.startswith("/storage")), path
@@ -213,7 +214,7 @@ def test_file_with_a_wrong_checksum_is_removed(run, files, server):
 
 def test_http_errors_are_reported_or_retried(run, server):
     expect_error(run("boolq"), "aps/super_glue", "404", server.root + "/api/")
-    assert len(server.log) == 1  # no second attempt
+    assert len(server.log) == 1  # the download was not tried a second time
     server.failures = [503, 500]
     assert run("piqa")[0] == 0  # temporary errors are retried
     server.failures = [503] * 3

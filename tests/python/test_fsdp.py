@@ -29,7 +29,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM  # noqa: E402
 
 SHAPE = TINY | dict(intermediate_size=48, max_position_embeddings=64)
-TAU = -0.99871  # is rounded to -1.0 in bf16
+TAU = -0.99871  # a value that bf16 would round to -1.0
 IDS = torch.arange(40).view(2, 20) * 7 % 61
 PARAMETERS = ("softmax_offset", "learnable_bias_diagonals", "sinks", "lazy_tau", "lazy_distance_bias")
 
@@ -38,7 +38,8 @@ def lazy(dtype=torch.float32, **changes):
     torch.manual_seed(3)
     settings = dict(offset_init=TAU, distance_bias_window=8, distance_bias_init_std=0.5)
     model = hf.LazyForCausalLM(hf.LazyConfig(**SHAPE | settings | changes))
-    for name, parameter in model.named_parameters():  # from_pretrained(dtype=...) does the same
+    # Convert all parameters except those in PARAMETERS, as from_pretrained(dtype=...) does.
+    for name, parameter in model.named_parameters():
         if not name.endswith(PARAMETERS):
             parameter.data = parameter.data.to(dtype)
     return model
@@ -74,7 +75,7 @@ def shard(model):
     fully_shard(model, mp_policy=policy)
     for module in model.modules():
         if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)  # gloo only supports sums
+            module.set_force_sum_reduction_for_comms(True)  # gloo supports sums but not averages
     return model
 
 
@@ -112,7 +113,7 @@ def check(make, checkpointing, folder):
             optimizer.zero_grad()
             losses.append(loss.item())
     assert losses[-1] < losses[0]
-    with torch.no_grad():  # run an evaluation between two training steps
+    with torch.no_grad():  # an evaluation between two training steps must not disturb training
         model(ids, use_cache=False)
 
     # Check the names and values in checkpoints.
@@ -287,11 +288,12 @@ def test_shard_heads_errors_name_the_cause(monkeypatch):
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):
         hf.shard_heads(lazy(), mp_policy=MixedPrecisionPolicy())
     twice = llama()
-    separate(twice.model.layers[0].self_attn, PARAMETERS)  # a first call of shard_heads does this
+    separate(twice.model.layers[0].self_attn, PARAMETERS)  # does what a first call of shard_heads does
     with pytest.raises(ValueError, match=naming("shard_heads", "earlier call", "self_attn")):
         hf.shard_heads(twice)
     rounded = lazy().to(torch.bfloat16)
-    for parameter in rounded.parameters():  # .to() keeps the per-head parameters in fp32
+    # assign .data, because model.to(dtype) keeps the per-head parameters in fp32
+    for parameter in rounded.parameters():
         parameter.data = parameter.data.bfloat16()
     with pytest.raises(ValueError, match=naming("shard_heads", "fp32", "torch.bfloat16", "dtype")):
         hf.shard_heads(rounded)

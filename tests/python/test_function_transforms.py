@@ -31,7 +31,8 @@ def test_gradients_of_torch_func_are_rejected(name, transform):
     function, shape = FUNCTIONS[name]
     with pytest.raises(NotImplementedError, match=naming(f"lazy::{name}")) as error:
         TRANSFORMS[transform](function, torch.randn(shape))
-    if transform != "hessian":  # torch.func.hessian also uses forward mode, whose error differs
+    # torch.func.hessian also uses forward-mode differentiation, which raises a different error
+    if transform != "hessian":
         assert ("torch.autograd.grad" in str(error.value)) == (name != "decode")
         error.match(REFUSED)
 
@@ -52,7 +53,7 @@ def test_vmap_gives_the_results_and_gradients_of_a_loop(name):
     if x.requires_grad:
         cotangent = torch.randn_like(out)
         ours, expected = (torch.autograd.grad(result, x, cotangent)[0] for result in (out, loop))
-        torch.testing.assert_close(ours, expected)  # not bitwise: another order of summation
+        torch.testing.assert_close(ours, expected)  # not bitwise equal, because sums are computed in a different order
 
 
 def test_batched_gradients_match_a_loop():

@@ -82,7 +82,8 @@ def tiny(**changes):
 # Returns a tiny GraniteSWA model. This family has one rotary base per layer (0 means no RoPE) and four multipliers.
 def tiny_granite_swa():
     torch.manual_seed(1)
-    settings = {name: value for name, value in TINY.items() if name != "head_dim"}  # it is hidden_size / heads
+    # Omit head_dim, which this family computes as hidden_size / heads.
+    settings = {name: value for name, value in TINY.items() if name != "head_dim"}
     config = GraniteSWAConfig(
         **settings,
         intermediate_size=16,

@@ -79,7 +79,7 @@ def test_opcheck():
     library.opcheck(lazy.attention.default, (q, k, v), {"normalizer": "softmax", "return_stats": 2})
     for dtype, softcap in itertools.product(
         (torch.float32, torch.bfloat16), (None, 30.0)
-    ):  # combinations with and without the output alive_sum
+    ):  # the kernels write the output alive_sum only for some of these combinations
         half = (*(leaf(1, 200, 4, 64, dtype=dtype) for _ in range(3)), leaf(4, 4), tau)
         options = (None, None, "elastic", "per_visible", None, None, softcap, True, -1, None, None, 0, False)
         library.opcheck(lazy.attention_forward.default, half + options, test_utils=("test_schema", "test_faketensor"))
@@ -170,7 +170,7 @@ def test_cuda_graph_captures_forward_and_backward():
     expected = step()
     graph, captured = recorded(step)
     graph.replay()
-    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # the order of summation in d_q varies
+    torch.testing.assert_close(captured, expected, rtol=2e-2, atol=2e-2)  # sums in d_q are computed in a varying order
 
 
 def test_deterministic_results_are_bitwise_reproducible():
@@ -261,7 +261,7 @@ def rows_by_definition(q, k, v, tau, rows, d_out):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_attention_of_131072_tokens(dtype):
-    n = 131072 if dtype != torch.float32 else 16384  # shorter in fp32, whose kernel is slow
+    n = 131072 if dtype != torch.float32 else 16384  # a shorter sequence in fp32, whose kernel is slow
     q, k, v = (leaf(1, n, 2, 64, dtype=dtype) for _ in range(3))
     tau = torch.full((2,), -1.0, device="cuda")
     d_out = torch.randn_like(q)
@@ -318,7 +318,8 @@ def test_cuda_graphs_of_compiled_functions_read_new_document_lengths(dtype):
         gradients = torch.autograd.grad(y, [x_here, *layer.parameters()], d_y)
         return [t.clone() for t in (y, *gradients)]
 
-    for lengths in LAYOUTS + LAYOUTS:  # the first calls warm up and capture the graph
+    # all layouts twice: the first calls warm up and capture the graph, later calls replay it
+    for lengths in LAYOUTS + LAYOUTS:
         torch.compiler.cudagraph_mark_step_begin()
         for found, expected in zip(step(compiled, documents(*lengths)), step(layer, documents(*lengths))):
             assert (found - expected).norm() <= 1e-2 * expected.norm(), lengths
@@ -359,7 +360,7 @@ torch.cuda.synchronize()
     assert re.search(naming("cu_seqlens_q", "600", str(1 << 30)), run.stdout), run.stdout
 
 
-MANY = 70000  # number of sequences; exceeds the maximum grid size in y and z
+MANY = 70000  # number of sequences, which exceeds the maximum grid size along y and z (65535)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -465,7 +466,8 @@ def test_float16_statistics_do_not_overflow_or_underflow(size):
     definition.close(found[0], exact[0], plain[0].half(), "out")
     torch.testing.assert_close(found[1].flatten().double(), exact[1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[2][:2].double(), exact[2][:2], rtol=1e-3, atol=1e-5)
-    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()  # near-zero weights vary
+    # keys whose weight is zero up to rounding may be counted differently
+    assert ((found[2][2] - exact[2][2]).abs() <= 0.005 * exact[2][2] + 1).all()
 
     x = (300 * size * torch.randn(50, 512, device="cuda")).clamp(-6e4, 6e4).half()
     w = torch.rand(512, device="cuda").half()
@@ -495,7 +497,8 @@ def test_float16_rope_at_large_positions(base):
     a, b = x.double().chunk(2, -1)
     expected = torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
     found = lazy_attention.rope(x, base=base, positions=positions).double()
-    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)  # scale of rounding errors
+    # length of each rotated pair, to which rounding errors are proportional
+    pair = (a.square() + b.square()).sqrt().repeat(1, 1, 1, 2)
     fits = expected.abs() < 65504
     assert ((found - expected).abs() <= 2**-11 * expected.abs() + 2**-20 * pair + 2**-25)[fits].all()
     assert torch.isinf(found[expected.abs() > 65520]).all()

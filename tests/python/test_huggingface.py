@@ -76,7 +76,8 @@ def test_soft_capping_of_gemma2_matches_eager():
     plain, ours = logits(model, "eager"), logits(model, "lazy")
     wide = copy.deepcopy(model).double()
     exact = logits(wide, "lazy")
-    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)  # eager computes softmax in fp32
+    # the tolerance is that of fp32, because "eager" computes softmax in fp32 even for a float64 model
+    torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)
     definition.close(ours, exact, plain)
     for layer in model.model.layers:
         layer.self_attn.attn_logit_softcapping = None
@@ -279,7 +280,7 @@ def test_masks_match_sdpa_mask(compiling, monkeypatch):
     windows, padding and packed documents."""
     from transformers import masking_utils as masks
 
-    if compiling:  # the code path for torch.compile, which cannot read values
+    if compiling:  # test the code path for torch.compile, which cannot read tensor values
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     draw = random.Random(5)
     kinds = set()
@@ -434,6 +435,7 @@ def test_converted_models_reject_other_attention_implementations():
             model(ids)
         model.model.set_attn_implementation("lazy")
     assert torch.isfinite(model(ids).logits).all()
-    without = LlamaForCausalLM(copy.deepcopy(model.config))  # has make_lazy's configuration but not its parameters
+    # a model with the configuration that make_lazy writes, but without its parameters
+    without = LlamaForCausalLM(copy.deepcopy(model.config))
     with pytest.raises(ValueError, match=naming("make_lazy", "state_dict")):
         without(ids)

@@ -132,7 +132,7 @@ dist.destroy_process_group()
 def test_distributed_data_parallel_matches_one_process():
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this PyTorch has no gloo")
-    data = torch.randn(3, 2, 4, 10, 32)  # (steps, ranks, batch, length, width)
+    data = torch.randn(3, 2, 4, 10, 32)  # shape (steps, ranks, batch, length, width)
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "state")
         torch.save(data, out + ".data")

@@ -36,7 +36,7 @@ def test_last_period_of_work_is_reported(tool, tmp_path):
         (second, 3_000_000, X),
         (second + 2_000_000, 6_000_000, Y),  # begins 1 ms before kernel X ends
         (second + 10_000_000, 1_000_000, X),
-        (3 * second, 100, X),  # a period of work that is too short to be reported
+        (3 * second, 100, X),  # a separate period of work, which is too short to be reported
     )
     stretch = tool.last_stretch(tool.read(path), 15e6)
     assert [k.start for k in stretch] == [second, second + 2_000_000, second + 10_000_000]

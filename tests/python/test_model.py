@@ -186,7 +186,7 @@ def test_outputs():
         full = model(ids, output_hidden_states=True, labels=ids)
         torch.testing.assert_close(
             model(ids, logits_to_keep=1).logits, full.logits[:, -1:]
-        )  # not bitwise: the shape of the matrix product differs
+        )  # not bitwise equal, because the matrix product has a different shape
         assert len(full.hidden_states) == 3
         torch.testing.assert_close(model.lm_head(full.hidden_states[-1]), full.logits)
         shifted = torch.nn.functional.cross_entropy(full.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
@@ -241,7 +241,7 @@ def test_output_attentions_names_probe(folder):
 
 def test_other_attention_implementations_cannot_be_set_later():
     model, ids = small().eval(), torch.randint(1, 61, (1, 9))
-    assert not model.is_backend_compatible()  # vLLM checks this before it replaces the attention
+    assert not model.is_backend_compatible()  # vLLM calls this method before it replaces the attention
     with pytest.raises(ValueError, match=naming("LazyForCausalLM", 'attn_implementation="lazy"', "sdpa")) as error:
         model.set_attn_implementation("sdpa")
     assert "probe" not in str(error.value)

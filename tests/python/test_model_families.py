@@ -42,7 +42,7 @@ CONFIGS = {
     "phi3": Phi3Config(**SHAPE, sliding_window=9, partial_rotary_factor=0.5),
     "phi3_longrope": Phi3Config(
         **SHAPE,
-        original_max_position_embeddings=26,  # the generated text is longer than this
+        original_max_position_embeddings=26,  # shorter than the generated text, so that the long factors are also used
         partial_rotary_factor=0.75,
         rope_scaling={"type": "longrope", "short_factor": [1.0, 1.2, 2.0], "long_factor": [1.5, 6.0, 30.0]},
     ),

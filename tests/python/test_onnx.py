@@ -103,7 +103,8 @@ def test_attention_matches_onnx(case):
         window=window + 1 if window >= 0 else -1,
     )
     # In ONNX, query i is at the position of key i unless the number of used keys per batch row is given. In
-    # lazy::attention, the last query is at the position of the last key. Therefore keys that no query sees are removed.
+    # lazy::attention, the last query is at the position of the last key. The test therefore removes the keys that no
+    # query sees.
     used = [past + n] * len(q) if causal else [k.shape[1]] * len(q)
     if given["lengths"] is not None:
         used = given["lengths"].tolist()
@@ -116,7 +117,7 @@ def test_attention_matches_onnx(case):
             definition.attention(low[0][b : b + 1].double(), *(t[b : b + 1, :m].double() for t in low[1:]), **options)
             for b, m in enumerate(used)
         ]
-    ).nan_to_num()  # rows without visible keys are zero
+    ).nan_to_num()  # the result of rows without visible keys is zero and not NaN
     expected = tensor(outputs[0])
     expected = expected.view_as(exact) if flat else expected.transpose(1, 2)
     # Check the expected vector of ONNX: it must agree with the float64 result up to the rounding of its type.

@@ -35,9 +35,10 @@ def test_program_requires_the_pytorch_version_of_its_build():
     cli, operator = read(CLI), read(ROOT)
     wanted = torch_of(cli["project"]["dependencies"])
     least = re.search(r"find_package\(LibTorch ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
-    assert str(wanted.specifier) == f"=={least}.*"  # LibTorch's C++ ABI changes in each minor version
+    # the program needs exactly this minor version, because LibTorch's C++ ABI changes in each one
+    assert str(wanted.specifier) == f"=={least}.*"
     assert torch_of(cli["build-system"]["requires"]) == wanted
-    # The operator is built with the oldest supported PyTorch version.
+    # The wheel of the operator is built with the oldest PyTorch version that the package supports.
     assert torch_of(operator["build-system"]["requires"]) == wanted
     assert torch_of(operator["project"]["dependencies"]).specifier.contains(f"{least}.0")
 

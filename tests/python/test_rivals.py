@@ -101,7 +101,8 @@ def test_gated_attention_matches_the_authors_code(gate, monkeypatch):
     attention = theirs.Qwen3Attention(config, 0)
     groups = [p.unflatten(0, (2, -1)) for p in (ours.q_proj.weight, ours.gate_proj.weight)]
     with torch.no_grad():
-        attention.q_proj.weight.copy_(torch.cat(groups, 1).flatten(0, 1))  # for each kv head: queries, then gates
+        # the authors store, for each kv head, the rows of its queries and then the rows of its gates
+        attention.q_proj.weight.copy_(torch.cat(groups, 1).flatten(0, 1))
         for name in ("k_proj", "v_proj", "o_proj"):
             getattr(attention, name).weight.copy_(getattr(ours, name).weight)
     angles = torch.arange(17)[:, None] * 1e4 ** (-torch.arange(4) / 4)

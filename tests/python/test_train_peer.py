@@ -54,11 +54,13 @@ def test_decoder_matches_a_hugging_face_llama(monkeypatch):
                 weight.copy_(torch.randn_like(weight) / 4 + (weight.dim() == 1))
             ours.copy_(torch.cat(theirs))
     ids, targets = torch.randint(0, SHAPE["vocab"], (2, 3, 40)).unbind(0)
-    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)  # the last chunk is shorter
+    # with chunks of 50 tokens, the last chunk is shorter
+    loss = peer_decoder.PeerDecoder(decoder, compiled=False, chunk=50).loss(ids, targets)
     expected = llama(input_ids=ids, labels=ids, shift_labels=targets).loss
     (3 * loss).backward()
     (3 * expected).backward()
-    # The tolerance is an fp32 tolerance, because RoPE angles and the sums of the loss are computed in fp32.
+    # The comparison uses an fp32 tolerance although the models are in float64, because RoPE angles and the sums of the
+    # loss are computed in fp32.
     torch.testing.assert_close(loss.double(), expected.double(), rtol=1e-5, atol=1e-5)
     for ours, theirs in pairs(decoder, llama):
         torch.testing.assert_close(ours.grad, torch.cat([w.grad for w in theirs]), rtol=2e-4, atol=2e-5)
@@ -92,7 +94,7 @@ def test_titans_pytorch_peer_matches_our_model(monkeypatch):
     rest = {"length": 128, "tied": True, "no_compile": True, "ours": os.environ["LAZY_BINARY"]}
     a = argparse.Namespace(**SHAPE, **rest, peer=[peer])
     torch.manual_seed(0)
-    model, loss = learner_peers.build(a, peer)  # also compares the hidden states
+    model, loss = learner_peers.build(a, peer)  # build() also compares the hidden states of both models
     with pytest.raises(SystemExit, match=naming(peer, "1e-4")):
         learner_peers.expect_ours(
             a, lambda folder: learner_peers.save_as_ours(a, model, folder), lambda ids: 1.001 * model(ids)

@@ -1,8 +1,7 @@
-// The C++ side of the parity tests of the mixers.
-//   write_mixers FOLDER    FOLDER/NAME/ a model of each kind; FOLDER/NAME.safetensors: ids, logits, text (what greedy
-//   decoding
-//                          through the cache adds to the first ids) and gradient.PARAMETER of the sum of weighted
-//                          logits
+// Test program of the parity tests of the mixers.
+//   write_mixers FOLDER    writes a model of each kind to FOLDER/NAME/ and its results to FOLDER/NAME.safetensors
+// The results are the token ids, the logits, `text` (the tokens that greedy decoding with a cache appends to the first
+// ids) and gradient.PARAMETER (the gradient of a weighted sum of the logits).
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -35,7 +34,7 @@ std::vector<std::pair<std::string, ModelConfig>> models() {
     c.init_std = 0.12;
     c.mixer = kind.defaults;
     c.mixer.type = *lazy::kMixerTypes.find(mixer);
-    c.mixer.chunk = 16;  // the sequence has several chunks and an incomplete one
+    c.mixer.chunk = 16;  // the test sequence consists of several chunks and an incomplete one
     c.mlp.enabled = kind.mlp;
     return out.emplace_back(name, c).second;
   };
@@ -82,7 +81,7 @@ void write(const std::filesystem::path& folder) {
   const at::Tensor weights = at::randn({2, 75, kVocabulary}, generator);
   for (const auto& [name, config] : models()) {
     LanguageModel model(config, 17);
-    for (const auto& [parameter, tensor] : model.parameters()) {  // random norm weights and biases
+    for (const auto& [parameter, tensor] : model.parameters()) {  // initialize norm weights and biases randomly
       const at::NoGradGuard guard;
       if (tensor.dim() == 1) tensor.add_(at::randn(tensor.sizes(), generator), 0.2);
     }

@@ -21,7 +21,8 @@ def commands(text):
             for part in re.split(r"&&|\|\|?|;|[<(]\(|\$\(", row.replace("\\\n", " ")):
                 try:
                     words = shlex.split(part.rstrip(")"), comments=True)
-                except ValueError:  # the command was split at a quoted pipe character
+                # a quoted pipe character splits the command at the wrong place, so its quotes are not closed
+                except ValueError:
                     continue
                 while words and (re.match(r"[A-Z_]+=", words[0]) or words[0] in ("$", "env", "time", "torchrun")):
                     words.pop(0)

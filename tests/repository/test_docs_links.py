@@ -57,7 +57,7 @@ def problems(root):
     for page in sorted(pages):
         text = page.read_text(encoding="utf-8")
         prose = re.sub(r"^```.*?^```", lambda block: re.sub(r"[^\n]", "", block[0]), text, flags=re.M | re.S)
-        for link in LINK.finditer(prose):  # a link may continue on the next line
+        for link in LINK.finditer(prose):  # link texts may contain a line break, so the whole page is searched
             problem = None if re.match(r"\w+:", link[1]) else link_problem(root, page, link[1])
             if problem:
                 errors.append(f"{page.relative_to(root)}:{prose.count(chr(10), 0, link.start()) + 1}: {problem}")

@@ -108,7 +108,8 @@ TEST(Attention, Response_HasRoundedNumbers) {
   EXPECT_EQ(json["alive"][1][0][0].dump(), "3");
   EXPECT_EQ(json["rows"][0].dump(), R"({"layer":0,"head":3,"weights":[0.0,0.1235,1.235e-07]})");
   EXPECT_EQ(json["rows"][1].dump(), R"({"layer":null,"head":null,"weights":null})");
-  EXPECT_EQ(server.ask({{"tokens", {1, 2, 3}}}).json()["first"], 2);  // default: the last of the three tokens
+  // by default, the response describes only the last of the three tokens
+  EXPECT_EQ(server.ask({{"tokens", {1, 2, 3}}}).json()["first"], 2);
 }
 
 TEST(Attention, InvalidRequest_ErrorNamesTheField) {
@@ -248,7 +249,7 @@ TEST(Attention, Weights_MatchDirectComputation) {
       const auto number = [&](const char* name) { return json[name][query - 10][n / 4][n % 4].get<double>(); };
       EXPECT_NEAR(number("released"), 1 - sum, 6e-5);
       EXPECT_NEAR(number("sink"), weights[0], 6e-5);
-      EXPECT_NEAR(number("alive"), alive, 1);  // a weight may be zero up to rounding
+      EXPECT_NEAR(number("alive"), alive, 1);  // a weight near zero may be counted differently because of rounding
     }
   }
   const auto mean = [&](size_t begin, size_t end, size_t key) {

@@ -64,13 +64,14 @@ TEST(ChatTemplates, Errors_AreOneLine) {
       make_template("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% break %}{% endfor %}");
   EXPECT_EQ(render(*generation, {{"user", "x"}, {"user", "y"}}, true), "x");
   const auto escape = make_template("{{ messages[0].__class__.__mro__ }}");
-  EXPECT_THROW(render(*escape, {{"user", "x"}}, true), Error);  // blocked by the sandbox
+  // the sandbox of jinja2 rejects access to such attributes
+  EXPECT_THROW(render(*escape, {{"user", "x"}}, true), Error);
   ::setenv("LAZY_PYTHON", "/no/such/python", 1);
   EXPECT_THROW(ChatTemplate("x", Json::object()), Error);
 }
 
-// An assistant message that only calls tools has a null content, and the arguments of the calls are JSON text.
-// Templates expect different forms, so the message is converted to the form that the template supports.
+// If an assistant message only calls tools, its content is null, and the arguments of the calls are JSON text.
+// Templates expect different forms, so the server converts the message to the form that the template supports.
 TEST(ChatTemplates, ToolHistory_HasTheFormThatTheTemplateSupports) {
   SKIP_WITHOUT_JINJA();
   const auto rendered = [](const std::string& source, const char* message) {
@@ -138,7 +139,8 @@ TEST(Chat, TemplateVariables_MatchTransformers) {
     body["max_tokens"] = 0;
     const Reply reply = server.post(body);
     EXPECT_EQ(reply.status, 200) << reply.body;
-    return reply.status == 200 ? reply.json()["usage"]["prompt_tokens"].get<int64_t>() - 1 : -1;  // one byte per token
+    // prompt_tokens without BOS, which is the number of bytes of the rendered prompt
+    return reply.status == 200 ? reply.json()["usage"]["prompt_tokens"].get<int64_t>() - 1 : -1;
   };
   nlohmann::json body = {
       {"messages", {{{"role", "user"}, {"content", "hi"}, {"name", "Ada"}, {"reasoning_content", "why"}}}}};
@@ -158,7 +160,8 @@ TEST(Chat, TemplateVariables_MatchTransformers) {
   body["messages"].push_back(
       {{"role", "tool"}, {"tool_call_id", "c"}, {"content", {{{"type", "text"}, {"text", "4"}}}}});
   EXPECT_EQ(prompt_of("{{ messages[1].tool_calls[0].function.name }}{{ messages[2].content }}", body), 2);
-  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);  // the template prints "True"
+  // the template prints "True", which has four bytes
+  EXPECT_EQ(prompt_of("{{ messages[1].content is none }}", body), 4);
 }
 
 TEST(Chat, ToolsAndReservedNames_AreRefused) {
@@ -204,7 +207,8 @@ TEST(Chat, BrokenTemplate_IsAServerError) {
   HttpServer http("127.0.0.1", 0, 1, {},
                   [&](HttpRequest request, std::shared_ptr<Exchange> exchange) { api.handle(request, exchange); });
   const Reply reply = Client(http.port()).post("/v1/chat/completions", nlohmann::json{{"messages", kMessages}});
-  EXPECT_EQ(reply.status, 500);  // a server error, because the client cannot correct the template
+  // status 500 (server error), because the client cannot correct the template of the model
+  EXPECT_EQ(reply.status, 500);
   EXPECT_EQ(reply.json()["error"]["code"], "chat_template_error");
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
   const Reply health = Client(http.port()).get("/health");  // completions still work

@@ -110,7 +110,7 @@ TEST(Completions, SamplingFields_ReachTheEngine) {
 
 // Covers the request fields that lm-evaluation-harness sends and the response fields that it reads.
 TEST(Scoring, EchoWithLogprobs_CoversPromptAndGeneratedToken) {
-  TestServer server(script(""));  // the generated token is EOS
+  TestServer server(script(""));  // the empty script generates EOS as the first token
   const Reply reply = server.complete({{"prompt", nlohmann::json::array({{97, 98, 99}, {100}})},
                                        {"max_tokens", 1},
                                        {"logprobs", 1},
@@ -129,8 +129,8 @@ TEST(Scoring, EchoWithLogprobs_CoversPromptAndGeneratedToken) {
             Json({nullptr, double{fake_logprob(98)}, double{fake_logprob(99)}, double{fake_logprob(257)}}));
   ASSERT_EQ(logprobs["top_logprobs"].size(), 4u);
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
-  // With the fake engine, all ids that are multiples of 7 have the highest log-probability. Byte 0 is returned as the
-  // most likely token, and token 98 (b) has the same log-probability.
+  // The fake engine gives all ids that are multiples of 7 the same highest log-probability, so both byte 0 and token 98
+  // (b) have it. The server returns byte 0 as the most likely token.
   EXPECT_EQ(logprobs["top_logprobs"][1]["b"], logprobs["token_logprobs"][1]);
   EXPECT_EQ(logprobs["top_logprobs"][2]["c"], logprobs["token_logprobs"][2]);
   EXPECT_EQ(logprobs["top_logprobs"][2].size(), 2u);

@@ -20,8 +20,8 @@ using namespace engine_texts;
 
 bool on_gpu() { return ops::test::test_device().is_cuda(); }
 
-// Returns a small model. On a GPU it is in bf16, where the kernels for small batches compute each row independently of
-// the batch. On other devices it is in fp32.
+// Returns a small model. On a GPU, the model is in bf16, for which the kernels for small batches compute each row
+// independently of the batch. On other devices, the model is in fp32.
 LanguageModel model_of(const std::string& kind, at::ScalarType dtype = on_gpu() ? at::kBFloat16 : at::kFloat) {
   ModelConfig c = small(kind);
   c.hidden_size = 64;
@@ -60,7 +60,7 @@ std::vector<GenerationRequest> mixed_requests() {
     const size_t n = all.size();
     all.push_back(request(prompt(1 + 9 * n, n), static_cast<int64_t>(10 + 5 * n), sampling));
     if (n % 3 == 0) all.back().logprobs = 4;
-    if (n % 4 == 1) all.back().prompt_logprobs = true;  // scored prompts use separate passes
+    if (n % 4 == 1) all.back().prompt_logprobs = true;  // prompts that are scored are computed in separate passes
   }
   return all;
 }
@@ -244,7 +244,8 @@ TEST(DecodeRunner, JoiningAndLeavingRequests_DoNotChangeOtherTexts) {
   const GenerationRequest one = request(prompt(37, 1), 60, {.temperature = 0.9, .top_p = 0.95, .seed = 5});
   const auto expected = texts_of(model, with_steps(), {one}, true)[0];
   EngineOptions options = with_steps();
-  options.cache_bytes = 4 << 20;  // no request may be preempted, because recomputed sequences are rounded differently
+  // Enough memory for all requests: if one were preempted and recomputed, its text would be rounded differently.
+  options.cache_bytes = 4 << 20;
   Engine engine(model, options);
   std::mt19937_64 random(7);
   std::vector<std::shared_ptr<Collector>> kept, others;

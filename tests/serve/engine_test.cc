@@ -70,7 +70,8 @@ ModelConfig recurrent(MixerType mixer) {
   c.attention.num_kv_heads = c.attention.num_heads;
   c.init_std = 0.15;
   mixer_kind(c).infer_sizes(c);
-  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};  // has both attention layers and recurrent layers
+  // attention in layer 1 and a recurrence in the other layers
+  if (mixer != MixerType::titans_mac) c.mixer.attention_layers = {1};
   return c;
 }
 

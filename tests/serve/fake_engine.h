@@ -17,10 +17,12 @@
 
 namespace lazy::serve::testing_support {
 
-// Returns the log-probability of an id. It is the same at every position; multiples of 7 have the highest value.
+// Returns the log-probability that the fake engine reports for an id, at every position. Multiples of 7 have the
+// highest value.
 inline float fake_logprob(int64_t id) { return -0.1f - static_cast<float>(id % 7) / 3.0f; }
 
-// Waits up to 5 s until `condition` is true; `mutex` is locked while it is called. Returns whether it became true.
+// Waits up to 5 s until `condition()` returns true. The condition is called while `mutex` is locked. Returns whether
+// the condition became true.
 inline bool wait_for(std::mutex& mutex, const std::function<bool()>& condition) {
   for (int i = 0; i < 5000; ++i) {
     {
@@ -169,7 +171,7 @@ class FakeEngine final : public GenerationService {
           job = &jobs_.at(id);
           if (!job->begun && seen_.size() < 1000) seen_.push_back(job->request);
         }
-        Job copy;  // the step runs without the lock, because the receiver may call cancel()
+        Job copy;  // the step uses a copy without holding the lock, because the receiver may call cancel()
         {
           const std::scoped_lock lock(mutex_);
           copy = *job;

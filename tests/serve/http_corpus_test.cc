@@ -203,7 +203,7 @@ std::vector<Conversation> targets() {
     const std::string status = target == "/%56ersion" ? "404" : "200";  // %56 is V, and paths are case-sensitive
     out.push_back({get(target) + kNext, status + " 200"});
   }
-  out.push_back({get("http://x") + kNext, "200 200"});  // an empty path is the path of the web page
+  out.push_back({get("http://x") + kNext, "200 200"});  // an empty path is treated as `/`, the path of the web page
   out.push_back({get("http://x?a=b") + kNext, "200 200"});
   for (const std::string target :
        {"version", "*", "x:80", "http:///version", "http://a b/version", "http://a@b/version", "/ver#sion", "/version#",
@@ -296,7 +296,8 @@ std::vector<Conversation> lines() {
   out.push_back({post("A: b\r\n Transfer-Encoding: gzip\r\n" + sized(kJson), kJson) + kNext, "400|200 200"});
   out.push_back({post("A: b\r\n\tContent-Length: 0\r\n" + sized(kJson), kJson) + kNext, "400|200 200"});
   out.push_back({get("/version", "Host: x\n") + kNext, "400"});
-  out.push_back({"GET /version HTTP/1.1\nHost: x\n\n", "(400)?"});  // the first line has no CR, so it never ends
+  // without CR, the first line never ends, so the server may wait for more data
+  out.push_back({"GET /version HTTP/1.1\nHost: x\n\n", "(400)?"});
   out.push_back({"GET /version HTTP/1.1\r\n Host: x\r\n\r\n" + kNext, "400"});
   return out;
 }

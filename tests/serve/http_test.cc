@@ -97,7 +97,7 @@ TEST(AccessLog, ClientDisconnect_IsLoggedAs499) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
-  options.step = std::chrono::seconds(1);  // the default of 16 tokens takes longer than the test
+  options.step = std::chrono::seconds(1);  // a token takes 1 s, so the default of 16 tokens takes longer than the test
   TestServer server(options, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
   {
     Client client = server.client();
@@ -114,7 +114,8 @@ TEST(AccessLog, FailedStreamsAndRefusedHeads_HaveTheirStatusAndPath) {
   const lazy::testing::TemporaryFolder folder;
   const std::filesystem::path file = folder / "access.log";
   FakeEngine::Options options;
-  std::promise<void> begun;  // set when the stream has begun; the fake engine fails only after this
+  // set when the client has received the first event; the fake engine waits for it before it fails
+  std::promise<void> begun;
   options.next = [&](const GenerationRequest&, int64_t n) -> int64_t {
     if (n < 3) return 'a';
     begun.get_future().wait_for(std::chrono::seconds(10));
@@ -128,7 +129,8 @@ TEST(AccessLog, FailedStreamsAndRefusedHeads_HaveTheirStatusAndPath) {
   client.send(Client::post_text("/v1/completions", R"({"prompt": "x", "stream": true})"));
   ASSERT_TRUE(client.read_until("data: "));
   begun.set_value();
-  EXPECT_EQ(client.read_reply().status, 200);  // status 200: the stream had begun, so the error is an event
+  // the status is 200 because the failure occurs after the headers were sent; it is reported as an event
+  EXPECT_EQ(client.read_reply().status, 200);
   EXPECT_EQ(server.client().post("/v1/completions?key=secret", std::string(200, 'x'), "X-Request-Id: mine\r\n").status,
             413);
   EXPECT_EQ(server.client().get("/health", "A: " + std::string(2000, 'x') + "\r\n").status, 431);
@@ -150,7 +152,7 @@ TEST(AccessLog, ResponseSentBeforeAStop_KeepsItsStatus) {
     const std::filesystem::path file = folder / fmt::format("access{}.log", i);
     TestServer server({}, {}, {}, 2, {}, std::make_shared<AccessLog>(file.string()));
     ASSERT_EQ(server.client().get("/missing").status, 404);
-    server.http.stop();  // often called before the connection has noticed that its response is completely written
+    server.http.stop();  // stop() often runs before the server has noticed that the response is completely written
     const auto lines = access_lines(file);
     ASSERT_EQ(lines.size(), 1u);
     ASSERT_EQ(lines[0][4], "404") << "server " << i;
@@ -225,7 +227,7 @@ TEST(Http, HeadChunkedBodiesAndHttp10_AreSupported) {
   Client old = server.client();
   const std::string body = R"({"prompt": "x", "max_tokens": 3, "stream": true})";
   old.send("POST /v1/completions HTTP/1.0\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
-  const Reply reply = old.read_reply();  // HTTP/1.0 has no chunks, so the end of the connection ends the stream
+  const Reply reply = old.read_reply();  // HTTP/1.0 has no chunked encoding, so the stream ends with the connection
   EXPECT_FALSE(reply.headers.contains("Transfer-Encoding"));
   EXPECT_EQ(reply.events().back(), "[DONE]");
 }
@@ -345,7 +347,7 @@ TEST(Limits, Connections_AreLimited) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_EQ(reply.json()["error"]["code"], "too_many_connections");
   clients.pop_back();
-  int status = 0;  // 0 until the server has noticed that a connection has become free
+  int status = 0;  // remains 0 until the server has noticed that one connection was closed
   for (int i = 0; i < 100 && status != 200; ++i) status = server.client().get("/health").status;
   EXPECT_EQ(status, 200);
 }
@@ -358,7 +360,7 @@ TEST(Limits, RequestTime_IsLimited) {
   Client idle = server.client();
   EXPECT_TRUE(idle.ended(5));
   EXPECT_EQ(idle.received(), "");
-  Client slow = server.client();  // sends single bytes, which must not extend the deadline
+  Client slow = server.client();  // this client sends single bytes; they must not extend the deadline of its request
   std::thread feeder([&] {
     for (int i = 0; i < 12; ++i) {
       slow.send(i == 0 ? "GET /health HTTP/1.1\r\n" : "A");

@@ -121,7 +121,7 @@ def check_texts(lazy, model, data, lm, limit):
         command = [lazy, "generate", model, "--temperature", "0", "--max-tokens", str(LONGEST), "--device", "cpu"]
         command += ["--dtype", "fp32", "--json", output, *(f"--prompt={prompt}" for prompt in prompts)]
         if lm.tokenized_requests:
-            command.append("--no-bos")  # the harness sends ids without BOS; the server adds BOS only to texts
+            command.append("--no-bos")  # the server adds BOS to texts only, and the harness sends ids without BOS
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         ours = {text["prompt"]: text["text"] for text in json.loads(output.read_text(encoding="utf-8"))}
     stopped = 0
@@ -187,7 +187,7 @@ def main():
                     "tokenizer": model,
                     "tokenized_requests": kind == "ids",
                     "batch_size": int(batch),
-                    "max_length": length + 2,  # gives the same windows as in `lazy eval`
+                    "max_length": length + 2,  # with this value, the harness forms the same windows as `lazy eval`
                 }
                 begin = time.monotonic()
                 lm = local_completions(**options)

@@ -40,7 +40,7 @@ class Load:
             try:
                 kind(rng)
                 error = None
-            except Exception as exception:  # all failures are counted
+            except Exception as exception:  # catches every exception, to count it as a failure
                 error = f"{kind.__name__}: {type(exception).__name__}: {exception}"
             with self.lock:
                 self.counts[kind.__name__] += 1
@@ -170,7 +170,8 @@ def check(lazy, folder, minutes):
                 load.over.set()
                 for thread in threads:
                     thread.join()
-            metrics = server.idle_metrics()  # requests of disconnected clients must have been cancelled
+            # this also checks that requests of disconnected clients have been cancelled
+            metrics = server.idle_metrics()
             print(" ".join(f"{kind} {count}" for kind, count in sorted(load.counts.items())))
             print(
                 f"{metrics['lazy_generated_tokens_total']:.0f} tokens generated, "

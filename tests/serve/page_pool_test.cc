@@ -71,7 +71,7 @@ TEST(PagePool, Evict_RemovesFollowersBeforeTheirPredecessor) {
   PagePool pool(5, kPage, kChunk);
   PagePool::Chunk* first = pool.keep(nullptr, ids(0), *pool.take(2));
   PagePool::Chunk* second = pool.keep(first, ids(50), *pool.take(2));
-  pool.leave(first);  // released before the chunk that follows it
+  pool.leave(first);  // chunk `first` is released before the chunk that follows it
   pool.leave(second);
   ASSERT_TRUE(pool.take(1));
   EXPECT_NE(pool.find(nullptr, ids(0)), nullptr);

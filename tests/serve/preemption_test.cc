@@ -18,7 +18,8 @@ using namespace engine_texts;
 
 constexpr int64_t kPageBytes = 3 * 2 * 8 * 2 * 8 * 4;  // 3 layers, K and V, 8 tokens, 2 heads of size 8, fp32
 
-// The parameter selects whether sampling runs on the device, in decode steps that are queued ahead.
+// The test parameter selects where tokens are sampled: if true, on the device, where decode steps are queued ahead;
+// otherwise on the host.
 class Preemption : public ::testing::TestWithParam<bool> {
  protected:
   EngineOptions options(int64_t pages) const {
@@ -30,8 +31,8 @@ class Preemption : public ::testing::TestWithParam<bool> {
 };
 
 GenerationRequest chat(uint64_t seed, int64_t max_tokens) {
-  // With this model and greedy decoding, the largest logits are far apart. A different order of additions after
-  // recomputation therefore selects the same token.
+  // The largest two logits of this model are far apart at each position. If recomputation adds numbers in a different
+  // order, greedy decoding therefore still selects the same token.
   return request(prompt(10 + seed % 5, seed), max_tokens, {.temperature = 0});
 }
 
@@ -70,7 +71,8 @@ TEST_P(Preemption, Texts_MatchAnUnlimitedPool) {
   EXPECT_LE(metrics.prompt_tokens, prompts) << "recomputed tokens must not be counted again";
 }
 
-// Counts how many tokens the other requests generate between the submission of a request and its first token.
+// Counts how many tokens each of the other requests generates between the submission of this request and its first
+// token.
 class FirstToken : public Receiver {
  public:
   explicit FirstToken(std::vector<std::shared_ptr<Collector>> others) : others_(std::move(others)) {
@@ -124,8 +126,8 @@ TEST_P(Preemption, ShortRequest_DoesNotWaitForOpenEndedRequests) {
       auto future = first->done.get_future();
       ASSERT_EQ(future.wait_for(std::chrono::seconds(60)), std::future_status::ready);
       EXPECT_EQ(first->reason, FinishReason::length);
-      // Two decode steps are allowed. A preempted text that restarts in this time receives one more token after its
-      // prefill.
+      // The request may take two decode steps of the other texts. A third token is possible for a text that was
+      // preempted and restarts in this time, because its prefill also generates one.
       EXPECT_LE(first->steps, 3u);
     }
     for (const Engine::Id id : ids) engine.cancel(id);

@@ -52,7 +52,7 @@ TEST(Logprobs, TokensWithEqualTexts_AreDistinguished) {
   // The sampled token 6 is not among the two most likely tokens and is added to them.
   EXPECT_EQ(top(6, -9.0f, 2), R"({"even":-9.0,"token_id:2":-0.5," odd":-1.0})");
   EXPECT_EQ(top(2, -0.5f, 0), R"({"even":-0.5})");
-  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // id 12 is in the model but not in the tokenizer: no text
+  EXPECT_EQ(top(12, -1.5f, 0), R"({"":-1.5})");  // the tokenizer has no text for id 12, which only the model has
 }
 
 TEST(Logprobs, InfiniteValues_AreFiniteJson) {
@@ -63,7 +63,8 @@ TEST(Logprobs, InfiniteValues_AreFiniteJson) {
 
 TEST(Logprobs, Offsets_OmitTheFirstSpaceOfPieces) {
   const FewTexts tokenizer;
-  LogprobArrays arrays(tokenizer, 0, 1);  // the text is "odd even"; its pieces are " odd" and "even"
+  // The text of these tokens is "odd even". The pieces of the tokenizer are " odd" and "even".
+  LogprobArrays arrays(tokenizer, 0, 1);
   for (const int64_t id : {8, 1, 2, 9}) arrays.add({.id = id, .logprob = -1, .likely = {}}, id != 9);
   const Json json = arrays.take();
   EXPECT_EQ(json["text_offset"], Json({0, 0, 3, 7}));

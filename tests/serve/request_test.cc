@@ -190,7 +190,8 @@ TEST(CompletionRequest, UnusualValidValues_AreAccepted) {
         "bar": {"deep": []}, "max_tokens": 0, "user": "u", "temperature": 0})"),
       unknown);
   EXPECT_EQ(request.n, 2);
-  EXPECT_EQ(request.sampling.top_k, 1);  // top_p = 0 selects greedy decoding
+  // top_p = 0 selects greedy decoding, which the parser stores as top_k = 1 with top_p = 1
+  EXPECT_EQ(request.sampling.top_k, 1);
   EXPECT_EQ(request.sampling.top_p, 1);
   EXPECT_EQ(request.seed, UINT64_MAX);
   EXPECT_THAT(request.stop, ElementsAre("a"));

@@ -19,7 +19,7 @@ class Server:
         models = models if isinstance(models, dict) else {"tiny": models}
         folders = [f"{name}={folder}" for name, folder in models.items()]
         command = [lazy, "serve", *folders, "--port", str(port), "--device", "cpu", *options]
-        if "--max-model-len" not in options:  # the test models were trained with only 32 tokens
+        if "--max-model-len" not in options:  # allow texts beyond the 32 tokens with which the test models were trained
             command += ["--max-model-len", "65536"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()

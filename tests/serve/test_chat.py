@@ -57,7 +57,7 @@ def served_answers(server, messages, system=None, **options):
 
 def test_answers_equal_served_answers(lazy_binary, folder):
     messages = ["Hello", "Tell me more.", "é世😀"]
-    penalty = 2  # without it, the small model repeats one token
+    penalty = 2  # the repetition penalty; without it, the small model repeats one token
     with serving(lazy_binary, str(folder)) as server:
         for system in (None, "You are a sailor."):
             expected = served_answers(
@@ -69,7 +69,7 @@ def test_answers_equal_served_answers(lazy_binary, folder):
             assert done.returncode == 0, done.stderr
             assert done.stdout.decode() == "".join(answer + "\n" for answer in expected)
         assert len(set(expected)) > 1
-    # `lazy chat` samples the second answer with the next seed.
+    # With sampling, `lazy chat` uses the seed plus one for the second answer.
     sampled = ["--temperature", "1", "--top-p", "1", "--max-tokens", "20"]
     first = chat(lazy_binary, folder, *sampled, "--seed", "3", lines=messages).stdout
     assert chat(lazy_binary, folder, *sampled, "--seed", "3", lines=messages).stdout == first

@@ -49,10 +49,10 @@ def test_unit_serves_chats_and_drains_in_an_empty_environment(service, root, laz
     options = words[words.index("serve") + 2 :]
     assert words[:2] == ["/opt/lazy/bin/lazy", "serve"] and words[2].startswith("lazy=")
     port = options.index("--port")
-    del options[port : port + 2]  # the test uses a free port
+    del options[port : port + 2]  # omit the port of the unit file, because the test uses a free port
     log = tmp_path / "log"
     saved = dict(os.environ)
-    os.environ.clear()  # a service has no PATH
+    os.environ.clear()  # simulates a service, which is started without the variable PATH
     try:
         with open(log, "w") as file, started(lazy_binary, {"lazy": str(copy)}, *options, log=file) as server:
             os.environ.update(saved)

@@ -119,11 +119,12 @@ def test_tokenizer_is_downloaded_without_weights(run, hub):
 def test_pytorch_checkpoint_is_downloaded_for_conversion(run, hub, tmp_path):
     endpoint, asked = hub
     done = run("convert", "org/tiny", "--from-torch", "--download", "--output", "out", endpoint=endpoint)
-    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr  # not a valid checkpoint
+    # the test file is not a valid checkpoint, so the conversion fails after the download
+    assert done.returncode == 2 and "pytorch_model.bin" in done.stderr, done.stderr
     assert "pytorch_model.bin" in asked and not [name for name in asked if name.endswith(".safetensors")]
     for file in (tmp_path / "hub").glob("*.safetensors"):
         file.unlink()
-    empty = str(tmp_path / "empty")  # the first cache already has the list of files
+    empty = str(tmp_path / "empty")  # a new, empty cache, because the first one already contains the list of files
     done = run("generate", "org/tiny", "--download", *GENERATE, endpoint=endpoint, HF_HOME=empty)
     assert done.returncode == 2 and "--from-torch" in done.stderr, done.stderr
 

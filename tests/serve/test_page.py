@@ -65,8 +65,8 @@ class Page:
 
     def wait_shown(self, column, index, head=None):
         of = "" if head is None else f" && c.shown.head.layer === {head[0]} && c.shown.head.head === {head[1]}"
-        # While the text grows, the page is redrawn all the time. In this case the test does not wait for pending
-        # redraws.
+        # While text is generated (`running`), the page is redrawn continuously, so the test waits for pending redraws
+        # only if no text is generated.
         self.tab.wait_for(
             f"(c => c.shown && c.shown.index === {index}{of} && (c.running || !c.drawing))(columns[{column}])"
             f" && document.querySelector('.model:nth-child({column + 1}) .query').dataset.index === '{index}'"
@@ -245,7 +245,8 @@ def check_while_it_writes(page):
     first = page.read("columns[0].stats.length")
     assert page.read("document.body.classList.contains('running')")
     page.tab.wait_for(f"columns[0].stats.length > {first}")
-    # If the panel was scrolled up, it must not scroll, so that the token does not move under the pointer.
+    # If the user has scrolled the panel up, the page must not scroll it down again, so that tokens do not move under
+    # the pointer.
     page.tab.wait_for("columns[0].text.scrollHeight > 3 * columns[0].text.clientHeight")
     page.look_at(0, 9)  # a token can be selected while the text is generated
     assert page.read("document.body.classList.contains('running')")

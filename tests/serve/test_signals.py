@@ -97,7 +97,8 @@ def test_sighup_without_access_log_drains(lazy_binary, model_folder):
 
 
 def test_nohup_is_respected(lazy_binary, model_folder):
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the server inherits this, as with `nohup`
+    # the server inherits the ignored SIGHUP, as with the command `nohup`
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with started(lazy_binary, model_folder) as server:
             server.process.send_signal(signal.SIGHUP)
@@ -248,7 +249,8 @@ def test_wrong_interpreter_gives_status_500(lazy_binary, model_folder, tmp_path)
     copy_of_model(model_folder, model)
     text, (status, answer) = messages_of(lazy_binary, model, tmp_path / "log", env={"LAZY_PYTHON": "/missing/python"})
     assert status == 500 and answer["error"]["type"] == "server_error", answer
-    assert text.count("/missing/python") == 2, text  # once at the start and once for the request
+    # the log names the interpreter twice: when the server starts, and for the request
+    assert text.count("/missing/python") == 2, text
 
 
 def test_vanished_interpreter_gives_status_500(lazy_binary, model_folder, tmp_path):

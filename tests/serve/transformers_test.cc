@@ -106,7 +106,8 @@ TEST_P(Transformers, LogitsAndGreedyText_MatchTransformers) {
   {
     Engine engine(model, {.max_model_len = 4096});
     std::vector<std::shared_ptr<TokenQueue>> queues;
-    for (const int64_t row : {0, 1, 1, 0, 1}) {  // only one sequence is in the first decode steps
+    // the requests arrive one after the other, so the first decode steps compute a single sequence
+    for (const int64_t row : {0, 1, 1, 0, 1}) {
       queues.push_back(write(engine, numbers(ids[row].narrow(0, 0, 7)), 40));
     }
     for (const size_t n : {0, 3}) EXPECT_EQ(text_of(*queues[n]), numbers(theirs.at("text")));

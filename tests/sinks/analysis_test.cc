@@ -43,7 +43,8 @@ TEST(Samples, Samples_AreSpreadEvenlyWithoutOverlap) {
   const auto with_bos = spread_samples(ids, 10, 2, 1000);
   EXPECT_EQ(with_bos[0].front(), 1000);
   EXPECT_EQ(with_bos[0].size(), 10u);
-  EXPECT_EQ(with_bos[1][1], 45);  // the text has 11 blocks of 9 ids; this is the sixth block
+  // the text is divided into 11 blocks of 9 ids, and the second sample is the sixth block, which starts at id 45
+  EXPECT_EQ(with_bos[1][1], 45);
   EXPECT_TRUE(spread_samples(ids, 104, 5, std::nullopt).empty());
 }
 
@@ -99,7 +100,8 @@ TEST(Analysis, Maps_AcceptHeadsAndRejectInvalidInput) {
   EXPECT_EQ(result.maps[0].layer, 2);
   EXPECT_EQ(result.maps[1].head, 3);
   EXPECT_EQ(result.maps[0].tokens,
-            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));  // two bytes of ï share one label
+            // the two bytes of ï are two tokens; the first has an empty label and the second has the whole letter
+            (std::vector<std::string>{"N", "a", "", "\u00ef", "v", "e"}));
   for (const char* bad : {"3", "-1:0", "3:0", "0:4", "1:2:3", "a:b", "1:2,"}) {
     options.maps = bad;
     EXPECT_THAT(error_of([&] { analyze(model, *tokenizer, text_source(*tokenizer, kText, "text.txt"), options); }),

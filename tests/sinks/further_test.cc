@@ -321,7 +321,8 @@ TEST(Outliers, Outliers_MatchWholeTensors) {
         spikes += beyond;
       }
     }
-    EXPECT_EQ(places, 6);  // hook points: residual stream, two products each of attention and MLP, output head
+    // six hook points: the residual stream, two products of attention, two products of the MLP, and the output head
+    EXPECT_EQ(places, 6);
     EXPECT_GT(spikes, 0);
   }
 }

@@ -116,7 +116,7 @@ TEST(Interventions, Parameters_AreChangedAndRestored) {
     for (const auto& [name, tensor] : model.stored()) {
       at::Tensor expected = before.at(name).clone();
       if (name.ends_with("q_proj.bias")) expected.zero_();
-      // the file stores this matrix transposed
+      // the file stores this matrix transposed, so the row of the file is a column of the model's tensor
       if (name == "model.layers.1.mlp.down_proj.weight") expected.select(1, 3) += 1;
       if (name == "model.layers.2.self_attn.k_proj.weight") expected.zero_();
       if (name == "model.position_embeddings.weight")

@@ -38,8 +38,8 @@ std::string error_of(const auto& action) {
   return "";
 }
 
-// One item that a message names. A literal must be one word (an identifier, a value, a path, an option). A literal with
-// a space does not compile, because it would check the wording.
+// One item that a message must contain. A literal must be one word (an identifier, a value, a path, an option). A
+// literal with a space does not compile, because it would check the wording.
 class Token {
  public:
   template <size_t size>

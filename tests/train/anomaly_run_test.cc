@@ -224,7 +224,9 @@ TEST(Faults, BadCheckpoint_IsNotUsedForRollBack) {
   EXPECT_THAT(ended.errors, Names({"damaged-step-00000020"}));
   EXPECT_TRUE(fs::exists(place.run / "checkpoints/damaged-step-00000020"));
   EXPECT_TRUE(steps_without_loss(place.run, 40).empty());
-  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);  // the 11 extra steps: 11 to 20, and the failed step
+  // The run reads the sequences of 11 additional steps: after the rollback to step 10, it repeats steps 11 to 20 and
+  // the failed step 21 with other sequences.
+  EXPECT_EQ(state_at(place.run, 40).sequences, 40 * 8 + 11 * 8);
 }
 
 TEST(Faults, NonFiniteWeights_AreNotResumedFrom) {

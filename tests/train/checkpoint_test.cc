@@ -80,7 +80,7 @@ TEST(Checkpoint, DamagedCheckpoint_PreviousOneIsUsed) {
       EXPECT_THAT(told, Names({"damaged-step-00000020", file}));
       EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
       EXPECT_TRUE(fs::exists(scratch / "checkpoints/damaged-step-00000020"));
-      save(store, 20);  // the damaged folder was renamed, so its name is available again
+      save(store, 20);  // saving the same step again works, because the damaged folder was renamed
       EXPECT_EQ(store.newest_valid()->state.step, 20);
     }
   }
@@ -121,7 +121,8 @@ TEST(Checkpoint, UnfinishedFolders_AreIgnoredAndRemoved) {
   EXPECT_THAT(store.steps(), ElementsAre(10));
   store.remove_unfinished();
   EXPECT_FALSE(fs::exists(scratch / "checkpoints/.tmp-step-00000020"));
-  EXPECT_TRUE(fs::exists(scratch / "checkpoints/step-00000030x"));  // not created by the store, so it is kept
+  // the store did not create this folder, so it does not remove it
+  EXPECT_TRUE(fs::exists(scratch / "checkpoints/step-00000030x"));
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ TEST(Saving, CheckpointTimes_AreLogged) {
   std::string log = read_file(scratch / "run/log.jsonl");
   for (size_t at = 0; (at = log.find("\"checkpoint/blocked(s)\"", at)) != std::string::npos; ++at) ++blocked;
   for (size_t at = 0; (at = log.find("\"checkpoint/write(s)\"", at)) != std::string::npos; ++at) ++written;
-  EXPECT_EQ(blocked, 5);  // each save is logged in the line of the next step, so the last save is in no line
+  // The log line of a step contains the times of the save after the previous step. No line follows the last save.
+  EXPECT_EQ(blocked, 5);
   EXPECT_EQ(written, 5);
 }
 

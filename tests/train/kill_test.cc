@@ -66,7 +66,8 @@ TEST(Kill, RandomKills_ResumeToTheSameBytes) {
         ++killed;
         continue;
       }
-      // The run ended before it was killed, because it was faster than the uninterrupted run that was timed.
+      // The run may end before it is killed if it is faster than the uninterrupted run, whose duration limits the
+      // random time.
       ASSERT_EQ(end.exit_code, 0) << end.errors;
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";
       duration *= 0.9;
@@ -129,7 +130,7 @@ TEST(Kill, RandomKillsOfRanks_ResumeToTheSameBytes) {
             << other.exit_code << " " << other.signal << other.errors;
         continue;
       }
-      // On a busy machine a rank may start later than the short communication_timeout allows.
+      // On a busy machine, a rank may start so late that the short communication timeout expires.
       const bool slow = end.exit_code == 1 && names_token(end.errors, "distributed");
       ASSERT_TRUE(end.exit_code == 0 || slow) << end.errors;
       ASSERT_LT(++late, rounds + 10) << "the runs end before they can be killed";

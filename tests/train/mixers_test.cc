@@ -28,8 +28,8 @@ class Mixers : public ::testing::TestWithParam<const char*> {};
 TEST_P(Mixers, Mixer_TrainsResumesEvaluatesAndGenerates) {
   const ScratchFolder straight, parted;
   const auto config = write_mixer_config(straight.path(), GetParam()).string();
-  // One thread is used because with several threads the small matrix products of MAC may round differently between
-  // runs.
+  // The test uses one thread, because with several threads the small matrix products of Titans MAC may round
+  // differently between runs.
   const std::vector<std::string> fewer = {"--set", "training.steps=12", "--set", "checkpoint.every=6", "--threads",
                                           "1"};
   const auto with = [&](std::vector<std::string> arguments) {

@@ -52,7 +52,7 @@ TEST(MixtureRun, MixtureRun_LogsSharesAndResumes) {
   const auto run = nlohmann::json::parse(read_file(scratch / "run" / "run.json")).at("corpus").at("parts");
   ASSERT_EQ(run.size(), 2u);
   EXPECT_EQ(run[0].at("weight"), 0.75);
-  // tolerance: one of the 96 sequences (12 steps of 8 sequences)
+  // The run reads 96 sequences (12 steps of 8 sequences), so a share is exact up to 1 / 96.
   EXPECT_NEAR(run[1].at("share").get<double>(), 0.25, 1.0 / 96);
   EXPECT_GT(run[0].at("epochs").get<double>(), 0);
   const auto line = log_without_times(scratch / "run").back();

@@ -50,8 +50,9 @@ void as_ranks(int count, const std::function<void(Communicator&)>& body, std::ch
   // PyTorch 2.11 has a recorder of collectives in c10d, which adds each process group to a map without holding its lock
   // (FlightRecorderDetail.hpp). `lazy train` has one group per process. Here, several threads create groups at the same
   // time, so the recorder is disabled.
-  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);            // PyTorch reads it when the first group is recorded
-  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);  // the same setting as in the class Child
+  ::setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // PyTorch reads it when the first group is recorded
+  // limits the duration of host name look-ups, as in the class Child
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 0);
   const int port = free_port();
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
   std::vector<std::thread> threads;

@@ -49,7 +49,7 @@ TEST(Resume, SigkillDuringStep_ResumesToTheSameRun) {
   const ScratchFolder scratch;
   {
     Child child({config_in(scratch)}, scratch.path());
-    // after the checkpoint of step 20, whose write may still be in progress
+    // Kill the run after the checkpoint of step 20 was started. Its write may still be in progress.
     ASSERT_TRUE(child.wait_for_step(scratch / "run", 24));
     while (!fs::exists(scratch / "run/checkpoints/step-00000020"))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -145,7 +145,7 @@ TEST(Resume, FinishedRun_IsNotChanged) {
   EXPECT_TRUE(same_files(scratch / "run/model", straight_run() / "model", {"model.safetensors"}));
 }
 
-// starts the run again with config.toml of the run folder, from a different working directory
+// Starts the run again with the file config.toml of its run folder, from a different working directory.
 TEST(Resume, ConfigTomlOfRun_ContinuesTheRun) {
   const ScratchFolder scratch;
   fs::copy(straight_run(), scratch / "run", fs::copy_options::recursive);

@@ -52,7 +52,7 @@ TEST(Validation, ValidationLoss_IsReproducibleMean) {
   auto [held_out, model] = setting("lazy");
   double sum = 0;
   const int64_t sequences = 6, stride = held_out.size() / sequences;
-  ASSERT_GT(stride, 1);  // stride > 1: the sampled sequences cover the whole split
+  ASSERT_GT(stride, 1);  // With a stride above 1, the sampled sequences are spread over the whole split.
   for (int64_t i = 0; i < sequences; ++i) {
     const Batch batch = read_batch(held_out, i * stride, 1, kLength);
     const at::Tensor logp = model.log_likelihood(batch.ids, batch.labels).first;
@@ -109,7 +109,7 @@ TEST(Throughput, Flops_CountUsefulArithmetic) {
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024 * 4097 / 2);
   config.tie_embeddings = true;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096),
-                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // the same: a tied output head is used too
+                   weights + 12.0 * 24 * 1024 * 4097 / 2);  // unchanged, because a tied output head is also computed
   config.attention.window = 1;
   EXPECT_DOUBLE_EQ(flops_per_token(config, 4096), weights + 12.0 * 24 * 1024);
 }

@@ -1,7 +1,7 @@
-// Tests of the portable forward of sparsemax and entmax-1.5 (src/attention/cuda/portable_forward_threshold.cuh). It
-// first lists the keys of a row that may have a nonzero weight. A list has a fixed capacity. The tests cover rows whose
-// keys always fit in the list, rows whose full list is compacted, and rows with more keys than the list can hold, which
-// a second kernel processes.
+// Tests of the portable forward kernel of sparsemax and entmax-1.5 (src/attention/cuda/portable_forward_threshold.cuh).
+// For each row, the kernel first lists the keys that may have a nonzero weight. A list has a fixed capacity. The tests
+// cover rows whose keys always fit in the list, rows whose list becomes full and is compacted, and rows with more keys
+// than the list can hold, which a second kernel processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ class CudaLists : public testing::TestWithParam<Parameter> {
   }
 };
 
-// Rows in which only a few keys have nonzero weight, so that the list of keys stays short. The third argument of
+// Tests rows in which only a few keys have nonzero weight, so that the list of keys stays short. The third argument of
 // shape() is the approximate standard deviation of the scores.
 TEST_P(CudaLists, ShortLists_MatchReference) {
   std::vector<Shape> all{shape(300, 300, 3), shape(257, 290, 40), shape(90, 400, 3), shape(200, 200, 3)};
@@ -76,7 +76,7 @@ TEST_P(CudaLists, ShortLists_MatchReference) {
   expect_reference(all);
 }
 
-// Rows whose list of keys becomes full and is compacted. With a score deviation of 0.35, rows have more keys with
+// Tests rows whose list of keys becomes full and is compacted. With a score deviation of 0.35, rows have more keys with
 // nonzero weight than a list can hold.
 TEST_P(CudaLists, CompactedLists_MatchReference) {
   std::vector<Shape> all{shape(330, 330, 0.7), shape(40, 500, 0.35), shape(330, 350, 0.35)};
@@ -88,8 +88,8 @@ TEST_P(CudaLists, CompactedLists_MatchReference) {
   expect_reference(all);
 }
 
-// Rows in which nearly all keys have nonzero weight. Rows of up to 60 keys fit in a list. Longer rows of the same warp
-// do not fit; the kernel then sweeps over all keys of these rows instead of using a list.
+// Tests rows in which nearly all keys have nonzero weight. Rows of up to 60 keys fit in a list. Longer rows of the same
+// warp do not fit; the kernel then sweeps over all keys of these rows instead of using a list.
 TEST_P(CudaLists, OverflowedLists_MatchReference) {
   std::vector<Shape> all{shape(150, 150, 0.01), shape(150, 190, 0.01), shape(140, 190, 0.01), shape(190, 170, 0.01),
                          shape(100, 80, 0.01)};
@@ -104,7 +104,7 @@ TEST_P(CudaLists, OverflowedLists_MatchReference) {
   expect_reference(all);
 }
 
-// Rows whose scores are all equal, with fewer and with more keys than a list can hold.
+// Tests rows whose scores are all equal, with fewer and with more keys than a list can hold.
 TEST_P(CudaLists, Ties_MatchReference) {
   for (const double key : {0.0, 0.05, -20.0, 200.0}) {
     SCOPED_TRACE(key);

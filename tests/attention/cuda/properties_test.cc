@@ -138,7 +138,7 @@ TEST_P(CudaKernels, SoftmaxInParts_MatchesWholeSoftmax) {
       return part;
     };
     in.k = part_of(inputs.k), in.v = part_of(inputs.v);
-    in.sink.assign(static_cast<size_t>(s.heads), 3.0);  // arbitrary values: the backward must not read the sink
+    in.sink.assign(static_cast<size_t>(s.heads), 3.0);  // arbitrary values, because the backward must not read the sink
     current_run().whole = &whole;
     if (GetParam() == CudaKernel::plain) {
       EXPECT_THROW(run_cuda(half, in), std::logic_error);

@@ -11,8 +11,10 @@ namespace lazy::kernels::test {
 struct CudaRun {
   CudaKernel kernel = CudaKernel::automatic;
   bool deterministic = false;
-  bool alive_sum = false;   // pass alive_sum from forward to backward if the kernel writes it
-  bool score_stats = true;  // request score_stats
+  // If true, the forward also writes alive_sum (include/lazy/attention.h) for the backward, if the kernel supports
+  // this.
+  bool alive_sum = false;
+  bool score_stats = true;  // the forward writes score_stats (see lazy/attention.h)
   bool backward = true;     // also run the backward pass
   // If true, the backward receives the results of a separate forward that is called without statistics.
   bool stats_apart = false;
@@ -27,7 +29,7 @@ std::string why_no_gpu();  // returns a message about why the tests cannot run o
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);
 
-// Sizes in bytes of q, the caches and the output. The sizes of the other tensors follow from the Problem.
+// Sizes in bytes of q, of the caches and of the output. The sizes of the other tensors follow from the Problem.
 struct DecodeBytes {
   size_t q = 0, k = 0, v = 0, out = 0;
 };

@@ -1,6 +1,6 @@
-// Tests of score_stats in the Hopper forward. The CPU emulator of CUDA kernels does not support the matrix products and
-// the copies of this kernel. The test therefore passes tiles of scores to a warp itself, in the register layout of
-// wgmma's accumulators.
+// Tests of score_stats, two statistics per row that the Hopper forward computes: the maximum score and the entropy of
+// the softmax. The CPU emulator of CUDA kernels does not support the matrix products and the copies of this kernel. The
+// test therefore passes tiles of scores to a warp itself, in the register layout of wgmma's accumulators.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 

@@ -102,7 +102,7 @@ struct Thread {
   fiber run, scheduler;
   const Meeting* waits_for = nullptr;
   uint64_t until = 0, cluster_until = 0, from_round = 0;
-  std::deque<std::vector<Copy>> groups;  // committed groups of copies
+  std::deque<std::vector<Copy>> groups;  // groups of cp.async copies that this thread has committed
   std::vector<Copy> open;
   std::deque<std::vector<BulkCopy>> bulk_groups;
   std::vector<BulkCopy> open_bulk;
@@ -143,7 +143,8 @@ void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
             block_warps = (block_threads + 31) / 32, warp_count = static_cast<int>(blocks) * block_warps;
   std::vector<Block> all(blocks);
   std::vector<Meeting> warps(static_cast<size_t>(warp_count));
-  // In the last warp of a block, lanes beyond the number of threads have an entry but are never started.
+  // The last warp of a block has an entry for each of its 32 lanes. Lanes beyond the number of threads are never
+  // started.
   std::vector<Thread> threads(static_cast<size_t>(warp_count) * 32);
   cluster_meeting = {};
   running = static_cast<int>(blocks) * block_threads;

@@ -38,7 +38,7 @@ TEST(SentencePieceSymbols, Training_KeepsFlagsOfLibTorch) {
   FLAGS_minloglevel = 1234567;
   std::vector<std::string> texts;
   for (int i = 0; i < 200; ++i) texts.push_back("the quick brown fox jumps over dog number " + std::to_string(i));
-  const auto tokenizer = train_sentencepiece(texts, 320);  // sets the flag of SentencePiece
+  const auto tokenizer = train_sentencepiece(texts, 320);  // sets SentencePiece's variable FLAGS_minloglevel
   EXPECT_EQ(FLAGS_minloglevel, 1234567);
   FLAGS_minloglevel = former;
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the fox")), "the fox");
@@ -46,9 +46,9 @@ TEST(SentencePieceSymbols, Training_KeepsFlagsOfLibTorch) {
 
 TEST(SentencePieceSymbols, Symbols_AreNotSharedWithLibTorch) {
   if (std::system("nm --version >/dev/null 2>&1") != 0) GTEST_SKIP() << "nm is not installed";
-  // LibTorch's exported symbols, weak or strong, are compared with the symbols of SentencePiece. No strong definition
-  // of SentencePiece may be among them. Weak definitions may be, if they are templates of the C++ library, which all
-  // C++ programs share; they must not belong to the namespaces below.
+  // Compares the symbols that LibTorch exports, weak or strong, with the symbols of SentencePiece. No strong definition
+  // of SentencePiece may be among them. Weak definitions may be shared if they are templates of the C++ library, which
+  // all C++ programs share; they must not belong to the namespaces below.
   const auto torch = names("nm -D --defined-only " LAZY_TORCH_LIBRARIES, "TDBRWVuGS");
   const auto strong = names("nm --defined-only --extern-only " LAZY_SENTENCEPIECE_LIBRARY, "TDBRGS");
   const auto weak = names("nm --defined-only --extern-only " LAZY_SENTENCEPIECE_LIBRARY, "WVu");

@@ -313,8 +313,9 @@ class MemoryRanges : public ::testing::TestWithParam<Range> {};
 INSTANTIATE_TEST_SUITE_P(
     , MemoryRanges,
     ::testing::Values(
-        // The memory applies LayerNorm to its outputs, which are about 1e-3 here. LayerNorm divides by their standard
-        // deviation, and its second derivative divides by the square of the standard deviation.
+        // This range is difficult because the memory applies LayerNorm to its outputs, which are about 1e-3 here.
+        // LayerNorm divides by their standard deviation, and its second derivative divides by the square of the
+        // standard deviation.
         Range{"outputs_near_zero", [](Tensors& x) { multiply(x[kLast], 1e-3), multiply(x[kSteps], 1e-6); }},
         Range{"keys_near_zero", [](Tensors& x) { multiply(x[kKeys], 1e-4), multiply(x[kSteps], 100); }},
         Range{"large_values",
@@ -477,8 +478,8 @@ TEST(GateProducts, Kernel_MatchesSumsOfLogarithms) {
   }
 }
 
-// Tests the conversion of tokens to the memory layout of the Titans kernels (chunks, sequences and heads first) and
-// back. The tokens are slices of wider rows.
+// Tests the conversion of tokens to the memory layout of the Titans kernels (chunks, sequences, heads, tokens of a
+// chunk) and back. The tokens are slices of wider rows.
 TEST(MemoryTokens, Kernels_MatchPyTorch) {
   const at::Device device = ops::test::test_device();
   if (!ops::fast_weights_kernels(device.type(), 64, 0, true)) GTEST_SKIP() << "needs a GPU (set LAZY_TEST_DEVICE=cuda)";

@@ -168,7 +168,7 @@ class Definition {
                       w("o_proj.weight").t());
   }
 
-  // MAC computed token by token, so that no token can depend on later tokens.
+  // Computes MAC (Memory as Context, a variant of Titans) token by token, so that no token can depend on later tokens.
   at::Tensor mac(const at::Tensor& x) const {
     const int64_t P = c.mixer.persistent, size = c.mixer.segment;
     const at::Tensor questions = unit(stream(x, "q")), persistent = w("persistent");

@@ -134,7 +134,7 @@ TEST(LinearMixers, InitialValues_MatchDefinitions) {
         EXPECT_LE(at::softplus(t).max().item<double>(), 1.01e-1) << parameter;
       } else if (ends("conv1d.bias")) {
         EXPECT_TRUE(low == 0 && high == 0) << parameter;
-      } else if (t.dim() == 1) {  // weights of norms, and D
+      } else if (t.dim() == 1) {  // weights of norms, and the skip coefficients D of Mamba2
         EXPECT_TRUE(low == 1 && high == 1) << parameter;
       } else if (ends("out_proj.weight")) {
         EXPECT_LE(high, 1 / std::sqrt(128 * 2.0)) << parameter;

@@ -60,7 +60,8 @@ Tensors flat(const Case& c) {
   return out;
 }
 
-// The inverse of flat(). Whether t contains the weights of a norm is taken from `like`.
+// Inverse of flat(). `like` is the case whose tensors were flattened: t contains the weight of a norm if `like` has
+// one.
 Case unflat(const Tensors& t, const Case& like) {
   const auto weights = t.begin() + 6, norm = weights + static_cast<std::ptrdiff_t>(like.weights.size());
   return {.in = {t[0], t[1], t[2], t[3], t[4], t[5], norm == t.end() ? at::Tensor() : *norm},
@@ -106,7 +107,7 @@ TEST_P(NeuralMemory, ChunkwiseForm_MatchesReference) {
   }
 }
 
-// A linear memory with one weight, computed by hand.
+// Compares a linear memory that has a single weight with a computation by hand.
 TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   const Case c = random_case({1, false}, 1, 5, 1, 1);
   const auto number = [](const at::Tensor& x, int64_t t) { return x.reshape({-1})[t].item<double>(); };
@@ -123,8 +124,8 @@ TEST(NeuralMemoryByHand, ScalarMemory_MatchesHandComputation) {
   }
 }
 
-// A normalized linear memory with two dimensions: up to its epsilon, LayerNorm of two numbers is the sign of their
-// difference.
+// Compares a normalized linear memory with two dimensions with a computation by hand. Up to its epsilon, LayerNorm of
+// two numbers is the sign of their difference.
 TEST(NeuralMemoryByHand, Norm_IsResidual) {
   const Case c = random_case({1, true}, 1, 1, 1, 2);
   const auto number = [](const at::Tensor& x, int64_t n) { return x.reshape({-1})[n].item<double>(); };
@@ -234,9 +235,9 @@ TEST_P(NeuralMemory, ClosedGates_StayFinite) {
   Case c = random_case(GetParam(), 1, 20, 2, GetParam().normalized ? 8 : 4);
   c.in.log_keep = at::full_like(c.in.log_keep, -400);
   c.in.log_momentum = at::full_like(c.in.log_momentum, -400);
-  // With closed gates, the weights consist only of the last token's step, which has rank one. With large steps, the
-  // gradient with respect to the last layer's output is orthogonal to that layer's weights, so the first layer's
-  // gradient consists of rounding errors. With small steps, LayerNorm's epsilon dominates.
+  // Uses small steps, for which LayerNorm's epsilon dominates. With closed gates, the weights consist only of the last
+  // token's step, which has rank one. With large steps, the gradient with respect to the last layer's output would be
+  // orthogonal to that layer's weights, and the first layer's gradient would consist of rounding errors.
   if (GetParam().normalized) c.in.step = 0.03 * c.in.step;
   for (const auto dtype : {at::kDouble, at::kFloat}) {
     Tensors inputs;

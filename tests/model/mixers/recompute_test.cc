@@ -101,7 +101,7 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
   counted.memory = {.reserved = 70, .free = 30, .total = 100};
   EXPECT_EQ(functions_run(), 6) << "the budget is 0 before the first optimizer step";
   EXPECT_EQ(functions_run_in_step(), 6);
-  counted.memory.free = 10;  // 2 bytes more than the margin (8 % of the memory)
+  counted.memory.free = 10;  // 8 bytes (8 % of the memory) stay free, so the budget is 2 bytes
   EXPECT_EQ(functions_run(), 4);
   // The allocator now caches the memory of the activations that the step kept. This memory can be used again.
   counted.memory = {.reserved = 72, .free = 8, .total = 100};
@@ -116,7 +116,8 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
 TEST_F(ActivationBudgets, Budget_ShrinksAfterMemoryRanOut) {
   EXPECT_EQ(functions_run_in_step(), 6);
   counted.memory.free = 3;
-  counted.memory.retries = 4;  // retries since the last step, for example during a validation
+  // The allocator has retried an allocation since the last step, for example during a validation.
+  counted.memory.retries = 4;
   EXPECT_EQ(functions_run(), 3);
   counted.memory.retries = 5;
   EXPECT_EQ(functions_run(), 4) << "80 % of the memory";

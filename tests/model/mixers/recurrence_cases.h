@@ -71,7 +71,7 @@ inline std::vector<Case> cases(int64_t length, int64_t batch = 2) {
   return out;
 }
 
-// Returns the differentiable inputs. They are made leaf tensors that require a gradient.
+// Makes the differentiable inputs leaf tensors that require a gradient, and returns them.
 inline std::vector<at::Tensor> leaves(Inputs& in) {
   std::vector<at::Tensor> out;
   for (at::Tensor* t : {&in.q, &in.k, &in.v, &in.log_decay, &in.beta, &in.skip, &in.initial_state}) {

@@ -87,8 +87,9 @@ void expect_as_good_as_plain(const Case& c, const Inputs& exact,
   for (size_t n = 0; n < truth.tensors.size(); ++n) {
     const at::Tensor& exactly = truth.tensors[n];
     const auto far = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exactly).norm().item<double>(); };
-    // For tensors with few elements, the reference with rounded inputs may be exact by chance. The gradient of the
-    // first token's decay is zero except for rounding errors.
+    // The tolerance is larger for tensors with few elements, because the reference with rounded inputs may be exact by
+    // chance. The absolute term covers the gradient of the first token's decay, which is zero except for rounding
+    // errors.
     const double rounding = (exactly.numel() < 8 ? 0x1p-6 : 0x1p-8) * exactly.norm().item<double>() +
                             2e-4 * std::sqrt(static_cast<double>(exactly.numel()));
     const double limit = 2 * far(second.tensors[n].to(at::kBFloat16)) + rounding;

@@ -91,7 +91,8 @@ TEST(Recurrence, Chunks_MatchLoop) {
   }
 }
 
-// The sequence is so long that it is divided into several spans, which are computed one after the other.
+// Tests a sequence that is so long that the program divides it into several spans, which it computes one after the
+// other.
 TEST(Recurrence, SeveralSpans_MatchLoop) {
   for (Case c : cases(3000, 3)) {
     if (c.decay != Decay::tokens) continue;
@@ -140,7 +141,8 @@ TEST(Recurrence, PackedDocuments_AreIndependent) {
   }
 }
 
-// A long sequence is divided into spans. Some documents start at the start of a span, others within a span.
+// Tests packed documents in a sequence so long that it is computed in several spans, one after the other. Some
+// documents start at the start of a span, others within a span.
 TEST(Recurrence, PackedDocumentsAcrossSpans_AreIndependent) {
   const std::vector<int64_t> starts = {0, 100, 8192, 16380, 20000};
   for (Case c : cases(20000, 1)) {

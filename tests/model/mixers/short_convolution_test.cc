@@ -39,7 +39,7 @@ TEST(ShortConvolution, Convolution_MatchesGroupedConvolution) {
   }
 }
 
-// One token for more sequences than the maximum size of a GPU grid along an axis.
+// Computes one token for each of more sequences than a GPU grid can have along an axis.
 TEST(ShortConvolution, SingleTokenOfManySequences_MatchesSeparateSequences) {
   const int64_t batch = 70000, few = 3;
   ConvolutionInputs in = inputs(1, 4, true, batch);
@@ -77,7 +77,7 @@ TEST(ShortConvolution, SingleTokens_ContinuePrefill) {
   }
 }
 
-// A single token, for which a GPU uses a separate kernel.
+// Computes one token at a time, for which a GPU uses a separate kernel.
 TEST(ShortConvolution, SingleTokens_MatchWholeSequence) {
   const at::NoGradGuard guard;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -92,7 +92,8 @@ TEST(ShortConvolution, SingleTokens_MatchWholeSequence) {
         in.x = x.narrow(1, t, 1);
         in.state = now.state;
         now = short_convolution(in);
-        // On a CPU, exp rounds differently in the remainder of a vector loop.
+        // A CPU computes SiLU with vector instructions, but the last elements of a row with scalar code, whose exp
+        // rounds differently.
         const double most = in.x.is_cuda() ? 0 : type == at::kFloat ? 1e-5 : 0x1p-5;
         EXPECT_LE(distance(now.out, whole.out.narrow(1, t, 1)), most) << type << ", token " << t;
       }
