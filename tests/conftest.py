@@ -26,7 +26,7 @@ BUILD_RESULTS = {
 
 
 def set_defaults():
-    """Sets the variables that are not set to the files that exist in LAZY_BUILD_DIR."""
+    """Sets each of these environment variables that is not set to its file in LAZY_BUILD_DIR, if this file exists."""
     folder = os.environ.get("LAZY_BUILD_DIR")
     for variable, relative in BUILD_RESULTS.items() if folder else ():
         path = Path(folder).resolve() / relative
@@ -49,7 +49,7 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     for item in items:
         found = [label for label in LABELS if item.get_closest_marker(label)]
-        if len(found) > 1:  # the test would run once per label
+        if len(found) > 1:  # otherwise the test would run once per label
             raise pytest.UsageError(f"{item.nodeid}: expected one of the labels {', '.join(LABELS)}, found {found}")
         if not found:
             item.add_marker("unit")

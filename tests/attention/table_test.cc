@@ -1,5 +1,5 @@
-// All combinations of normalizer, type and layout. Each combination is a separate test of the forward and of every
-// gradient that the normalizer has. No combination is skipped.
+// Tests all combinations of normalizer, type and layout. Each combination is a separate test of the forward and of
+// every gradient that the normalizer has. No combination is skipped.
 #include <gtest/gtest.h>
 
 #include "case.h"

@@ -13,7 +13,8 @@ namespace lazy {
 namespace {
 namespace fs = std::filesystem;
 
-// `lazy bench sinks` refuses to report times if its statistics differ from full attention matrices.
+// The command succeeds only if its statistics match: `lazy bench sinks` fails without reporting times if they differ
+// from the statistics of full attention matrices.
 TEST(SinksBenchmark, Statistics_MatchFullMatrices) {
   const fs::path json = fs::path(testing::TempDir()) / ("bench_sinks_" + std::to_string(::getpid()) + ".json");
   for (const char* model : {"--set model.kind=lazy --set model.num_heads=4",

@@ -1,4 +1,4 @@
-// General features of the program: --version, help, completion, colors, `lazy doctor`.
+// Tests general features of the program: --version, help, completion, colors, `lazy doctor`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -105,7 +105,7 @@ TEST_F(CommandLine, HelpOfAGuide_IsWrappedToTheWidth) {
 TEST_F(CommandLine, Help_PrintsEveryGuide) {
   int guides = 0;
   for (const std::string& line : split(lazy("help").second, '\n')) {
-    if (line.empty()) break;  // the list of commands follows
+    if (line.empty()) break;  // the list of guides ends here; the list of commands follows
     if (!line.starts_with("  ")) continue;
     const std::string topic = line.substr(2, line.find(' ', 2) - 2);
     const auto [status, out] = lazy("help " + topic);
@@ -207,14 +207,15 @@ TEST_F(CommandLine, FolderWithoutModel_ErrorNamesWhatWasExpected) {
               IsMessage("lazy: generate: " + folder.string() +
                         ": expected a model folder (with config.json) or a run folder of `lazy train` (with model/ "
                         "or checkpoints/), found neither\n"));
-  std::filesystem::create_directories(folder / "checkpoints");  // as in a run that has just begun
+  // the state of a run that has not saved a checkpoint yet
+  std::filesystem::create_directories(folder / "checkpoints");
   const auto [begun, message] = lazy("export " + folder.string() + " out");
   EXPECT_EQ(begun, 2);
   EXPECT_THAT(message, Names({"export", folder.string(), "checkpoint"}));
   std::filesystem::remove_all(folder);
 }
 
-// Completions of a command line in bash. The last word is completed.
+// Returns how bash completes the last word of a command line.
 std::vector<std::string> completions(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) line += " '" + word + "'";
@@ -236,7 +237,8 @@ TEST_F(CommandLine, BashCompletion_CompletesCommands) {
   EXPECT_THAT(completions({"tok"}), UnorderedElementsAre("tokenize"));
   EXPECT_THAT(completions({"data", "p"}), UnorderedElementsAre("prepare"));
   EXPECT_THAT(completions({"data", "prepare", "--max"}), UnorderedElementsAre("--max-document"));
-  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));  // an option in a group
+  // --tokenizer belongs to a group of options
+  EXPECT_THAT(completions({"data", "prepare", "--tok"}), UnorderedElementsAre("--tokenizer"));
   EXPECT_THAT(completions({"generate", "--dev"}), UnorderedElementsAre("--device"));
   EXPECT_THAT(completions({"generate", "--device", ""}), UnorderedElementsAre("auto", "cpu", "cuda"));
   EXPECT_THAT(completions({"generate", "--device", "=", "cu"}), UnorderedElementsAre("cuda"));
@@ -244,7 +246,8 @@ TEST_F(CommandLine, BashCompletion_CompletesCommands) {
   EXPECT_THAT(completions({"train", "--recipe", "1"}), UnorderedElementsAre("10b", "10b-512", "15b"));
   EXPECT_THAT(completions({"--threads", "2", "completion", ""}), UnorderedElementsAre("bash", "zsh"));
   EXPECT_THAT(completions({"help", "run-"}), UnorderedElementsAre("run-directory"));
-  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));  // an option of the program itself
+  // --threads is an option of the program itself, not of `train`
+  EXPECT_THAT(completions({"train", "--th"}), UnorderedElementsAre("--threads"));
 }
 
 TEST_F(CommandLine, BashCompletion_CompletesFiles) {

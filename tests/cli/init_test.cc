@@ -1,4 +1,4 @@
-// `lazy init` run as a command-line program: it writes a configuration that `lazy train` accepts unchanged.
+// Tests `lazy init` as a command-line program: it must write a configuration that `lazy train` accepts unchanged.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ class Init : public ::testing::Test {
   void SetUp() override {
     if (!fs::exists(LAZY_BINARY)) GTEST_SKIP() << LAZY_BINARY << " is not built";
     fs::create_directories(folder_ / "text");
-    // Source code and prose with random lines.
+    // Write files of source code and of prose with random lines.
     Random random(3);
     for (int file = 0; file < 12; ++file) {
       std::string code;
@@ -69,7 +69,7 @@ TEST_F(InitSlow, Configuration_TrainsUnchanged) {
       }
     }
   }
-  // An existing run is not replaced.
+  // `lazy init` must not replace an existing run.
   const auto [refused, message] = lazy("init text --output my.toml --force");
   EXPECT_EQ(refused, 2);
   EXPECT_THAT(message, Names({"init", "runs/my", "--name"}));

@@ -1,4 +1,4 @@
-"""Error messages for wrong models, files and devices that new users often pass to `lazy`."""
+"""Tests the error messages for wrong models, files and devices that new users often pass to `lazy`."""
 
 import json
 import os
@@ -193,7 +193,7 @@ def test_interrupted_data_prepare_writes_nothing(lazy_binary, tmp_path):
     out = tmp_path / "corpus"
     command = [lazy_binary, "data", "prepare", "-", "--output", out, "--tokenizer", "bytes"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        process.stdin.write(b"some text\n" * 1000000)  # blocks until the program reads
+        process.stdin.write(b"some text\n" * 1000000)  # write() blocks until the program reads its standard input
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 128 + signal.SIGINT

@@ -1,4 +1,4 @@
-"""`lazy eval`: results after an interruption, and hints for models that need BOS."""
+"""Tests of `lazy eval`: results after an interruption, and hints for models that need BOS."""
 
 import json
 import shutil
@@ -101,7 +101,8 @@ def test_bos_default_follows_the_tokenizer(lazy_binary, model, tmp_path):
     config = Path(plain / "tokenizer_config.json")
     config.write_text(json.dumps(json.loads(config.read_text()) | {"add_bos_token": False}))
     if (plain / "tokenizer.json").exists():
-        (plain / "tokenizer.json").unlink()  # its post-processor would decide whether BOS is added
+        # otherwise the post-processor in tokenizer.json would decide whether BOS is added
+        (plain / "tokenizer.json").unlink()
     assert bos_of(lazy_binary, plain, tmp_path, task)[0] is False
     assert bos_of(lazy_binary, plain, tmp_path, task, "--bos")[0] is True
     command = [lazy_binary, "eval", model, "--tasks", task, "--data", tmp_path, "--bos", "--no-bos"]

@@ -1,4 +1,5 @@
-"""Commands that read a text: files that are not text, signals during long computations, and lengths beyond training."""
+"""Tests of commands that read a text: files that are not text, signals during long computations, and texts that are
+longer than the training sequences."""
 
 import json
 import os

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.parametrize("old", VERSIONS, ids=lambda folder: folder.
 
 @pytest.fixture
 def files(old, tmp_path):
-    """A writable copy of the files of an earlier version."""
+    """Returns a writable copy of the files of an earlier version."""
     return shutil.copytree(old, tmp_path / "files")
 
 

@@ -71,7 +71,10 @@ TEST(Random, SplitMix64_MatchesReferenceAndShufflesUniformly) {
 using Rows = std::vector<std::vector<std::string>>;
 
 const Rows kRows = {
-    {"task", "n", ""}, {"piqa", "1838", "↑"}, {"übung", "7", "*"}};  // arrow: three bytes, one column; ü: two bytes
+    // In UTF-8, the arrow has three bytes and ü has two bytes. Each of them is one column wide.
+    {"task", "n", ""},
+    {"piqa", "1838", "↑"},
+    {"übung", "7", "*"}};
 
 TEST(MarkdownTable, RightAlignedColumns_ArePadded) {
   EXPECT_EQ(markdown_table(kRows, "lrl"),

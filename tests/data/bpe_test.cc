@@ -36,7 +36,7 @@ TEST(Bpe, AddedTokens_AreMatchedInText) {
   const auto tokenizer = write_and_load(folder, small_tokenizer_json());
   const auto last = static_cast<int32_t>(tokenizer->vocab_size() - 1);
   EXPECT_EQ(tokenizer->encode("<|endoftext|>"), std::vector<int32_t>{last - 1});
-  // <|pad|> also consumes the adjacent white space
+  // <|pad|> is defined with lstrip and rstrip, so it also consumes the adjacent white space.
   EXPECT_EQ(tokenizer->encode("a <|pad|> \n b"), (std::vector<int32_t>{'a', last, 'b'}));
   EXPECT_EQ(tokenizer->bos_id(), last - 1);
   EXPECT_EQ(tokenizer->eos_id(), last - 1);
@@ -254,7 +254,8 @@ TEST(BpeFiles, MalformedTokenizerConfig_ErrorNamesField) {
 TEST(Regex, HostilePatterns_AreRejectedOrTimeOut) {
   EXPECT_THAT(error_of([] { Regex("\\C", "test"); }), Names({"test", "\"\\C\""}));
   const Regex regex("(a+)+$", "test");
-  const std::string text = std::string(60, 'a') + "b";  // there are 2^60 ways in which the pattern fails to match
+  // the pattern can be matched against this text in 2^60 ways, all of which fail
+  const std::string text = std::string(60, 'a') + "b";
   Regex::Scanner scanner(regex, text);
   size_t begin, end;
   EXPECT_THAT(error_of<RunError>([&] { scanner.next(&begin, &end); }), Names({"tokenizer", "limit"}));

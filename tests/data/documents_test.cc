@@ -154,7 +154,7 @@ TEST(Documents, Splits_DoNotDependOnReadSize) {
     expected.push_back("document " + std::to_string(i) + "\n\nwith two paragraphs of some length, and more words\n");
     text += expected.back() + "\n\n";
   }
-  expected.back() += "";  // the final blank lines do not belong to the last document
+  // The blank lines at the end of the file do not belong to the last document.
   EXPECT_TRUE(documents({folder.write("a.txt", text).string()}, {.split_blank = 2}) == expected);
 }
 
@@ -200,7 +200,7 @@ TEST(Documents, LongTextInLine_IsDecodedInParts) {
   const auto read = [&](const std::string& line) {
     return documents({folder.write("a.jsonl", line + "\n{\"text\": \"next\"}\n").string()});
   };
-  // true: characters outside of ASCII are written as escapes such as \uD83D\uDE42
+  // ascii: whether characters outside of ASCII are written as escapes such as \uD83D\uDE42
   for (const bool ascii : {false, true}) {
     const std::string dumped = nlohmann::json(text).dump(-1, ' ', ascii);
     for (const std::string& line :

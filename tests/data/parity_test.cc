@@ -151,7 +151,8 @@ void expect_same_in_transformers(const Folder& folder, const Tokenizer& tokenize
   tokenizer.save(folder / "saved");
   auto all = texts(23, 200);
   std::erase_if(all, [](const std::string& text) {
-    return text.find("<s>") != std::string::npos;  // for SentencePiece "<s>" is text, for transformers the token
+    // SentencePiece treats "<s>" as text, but transformers treats it as a special token
+    return text.find("<s>") != std::string::npos;
   });
   folder.write("texts.json", nlohmann::json(all).dump());
   const auto out = nlohmann::json::parse(

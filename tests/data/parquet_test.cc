@@ -127,7 +127,8 @@ TEST(ParquetReader, MissingPythonOrPyarrow_IsReported) {
   ::setenv("LAZY_PYTHON", "/bin/false", 1);
   EXPECT_THAT(error(), testing::AllOf(Names({"x.parquet"}), testing::Not(Names({"pyarrow"}))));
   const fs::path bare =
-      folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");  // cannot import any package
+      // an interpreter that cannot import any package
+      folder.write("bare", "#!/bin/sh\nexec '" LAZY_TEST_PYTHON "' -S -E \"$@\"\n");
   fs::permissions(bare, fs::perms::owner_all);
   ::setenv("LAZY_PYTHON", bare.c_str(), 1);
   EXPECT_THAT(error(), Names({"x.parquet", bare.string(), "pyarrow", "pip", "LAZY_PYTHON"}));

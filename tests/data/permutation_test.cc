@@ -38,7 +38,8 @@ TEST(Permutation, DifferentKeys_GiveDifferentOrders) {
   const auto first = order(5000, 1), second = order(5000, 2);
   int64_t equal = 0;
   for (size_t i = 0; i < first.size(); ++i) equal += first[i] == second[i];
-  EXPECT_LE(equal, 8);  // the expected value is one; a Poisson count with mean 1 exceeds 8 once in a million cases
+  // On average, one position is equal in both orders. A Poisson count with mean 1 exceeds 8 once in a million cases.
+  EXPECT_LE(equal, 8);
 }
 
 // The permutation is too large to be stored in an array. The results must be within the range, and a million of them

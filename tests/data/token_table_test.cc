@@ -87,7 +87,8 @@ TEST(TokenTable, AddedTokensDecoder_OverridesTokenizerJson) {
                              .file("special_tokens_map.json", {{"eos_token", "<|z|>"}})
                              .load();
   EXPECT_EQ(tokenizer->encode("hi <|x|> y<|z|>"), (Ids{'h', 'i', ' ', 257, 'y', 258}));
-  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);  // special_tokens_map.json is ignored because of added_tokens_decoder
+  // special_tokens_map.json is ignored if tokenizer_config.json has added_tokens_decoder
+  EXPECT_EQ(tokenizer->eos_id(), std::nullopt);
 }
 
 TEST(TokenTable, AddedTokensJson_AddsTokens) {
@@ -150,7 +151,7 @@ TEST(TokenTable, NonStandardKey_UsesFirstSource) {
 TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
-  {  // files of GPT-2 from the Hub, which define no special tokens; the defaults are used
+  {  // The files of GPT-2 on the Hub define no special tokens, so the defaults are used.
     const auto tokenizer = TestFolder(json)
                                .file("config.json", {{"model_type", "gpt2"}, {"eos_token_id", 50256}})
                                .file("tokenizer_config.json", {{"model_max_length", 1024}})

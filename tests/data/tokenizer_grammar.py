@@ -13,7 +13,8 @@ import sys
 
 from tokenizers import Tokenizer
 
-KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that byte-level BPE does not remap
+# bytes that byte-level BPE represents by the character with the same code
+KEEP = [*range(33, 127), *range(161, 173), *range(174, 256)]
 BYTE = {b: chr(b) for b in KEEP}
 BYTE |= {b: chr(256 + n) for n, b in enumerate(b for b in range(256) if b not in BYTE)}
 SPACE = "\u2581"

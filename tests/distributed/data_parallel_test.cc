@@ -19,7 +19,8 @@ namespace {
 
 using Parameters = DataParallel::Parameters;
 
-constexpr int64_t kBucketBytes = 256;  // gives several buckets and one parameter that is larger than a bucket
+// so small that there are several buckets and one parameter that is larger than a bucket
+constexpr int64_t kBucketBytes = 256;
 
 Parameters make_parameters() {
   const at::NoGradGuard no_grad;
@@ -235,7 +236,7 @@ TEST(SharedFolder, FolderVisibleToAllRanks_IsShared) {
   EXPECT_TRUE(std::filesystem::is_empty(scratch / "b"));
 }
 
-// Rank 1 runs and sends heartbeats, but it does not reach the barrier. The error of the other ranks must name it.
+// Rank 1 runs and sends heartbeats, but it does not reach the barrier. The error of the other ranks must name rank 1.
 TEST(CommunicatorDeathTest, LiveRankThatMissesBarrier_IsNamed) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto body = [](Communicator& ranks) {

@@ -98,7 +98,7 @@ TEST(Pieces, MissingOrDuplicatePiece_IsNamed) {
               Names({"optimizer-00002-of-00003.safetensors", std::string(std::strerror(ENOENT))}));
 
   auto shards = shards_of(1, 3);
-  const TensorShard norm = shards[1];  // the shard exp_avg.norm[1:3], which is then missing
+  const TensorShard norm = shards[1];  // the shard exp_avg.norm[1:3], which this test omits from the file
   shards.erase(shards.begin() + 1);
   write_shards(scratch.path(), 1, 3, shards);
   EXPECT_THAT(

@@ -56,7 +56,8 @@ TEST(LengthPasskey, KeyReader_ScoresAllAndLimitedReachNone) {
         EXPECT_EQ(cell.trials, 3);
         EXPECT_EQ(cell.exact, 3) << tokenizer->kind() << " " << length << " " << cell.depth;
         EXPECT_EQ(cell.log_likelihood, 0);
-        EXPECT_EQ(*cell.log_likelihood_absent, -5);  // without the key in the text, the answer is not found
+        // if the text does not contain the key, the scorer cannot find the answer
+        EXPECT_EQ(*cell.log_likelihood_absent, -5);
         EXPECT_LE(cell.input_tokens, length);
         EXPECT_GT(cell.input_tokens, length - 60);  // one sentence has fewer than 60 tokens in each of these tokenizers
       }

@@ -1,6 +1,5 @@
-// Compares a benchmark that is scored in rolling windows, from tokens to log-likelihoods, with transformers.
-// transformers scores the windows of lm-evaluation-harness. Both programs use the same model folder and the same token
-// ids.
+// Compares our log-likelihoods of texts with transformers, which scores the rolling windows that lm-evaluation-harness
+// forms. Both programs use the same model folder and the same token ids.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -55,7 +54,7 @@ json.dump(out, open(sys.argv[1], 'w'))
     worst = std::max(worst, std::abs(total - expected[i].get<double>()));
   }
   RecordProperty("largest_difference", fmt::format("{:.2e}", worst));
-  EXPECT_LT(worst, 1e-3);  // maximum difference from the harness that the project allows per request
+  EXPECT_LT(worst, 1e-3);  // the project allows this difference from the harness per request
   fs::remove_all(folder);
 }
 

@@ -206,20 +206,28 @@ TEST(Requests, LongRequest_IsTruncatedAtStart) {
 
 TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
   // the first three windows share a prefix of 3 tokens
-  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}},
-                                       {{1, 2, 3}, {9}},       {{7, 2, 3}, {9}},  // shares nothing with its neighbors
-                                       {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},  // identical windows
-                                       {{8, 1}, {9}}};  // one common token is not enough to form a group
+  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}},
+                                       {{1, 2, 3, 6}, {9}},
+                                       // the fourth window shares no prefix with its neighbors
+                                       {{1, 2, 3}, {9}},
+                                       {{7, 2, 3}, {9}},
+                                       {{8, 8, 8, 8}, {9}},
+                                       {{8, 8, 8, 8}, {9}},  // identical windows
+                                       {{8, 1}, {9}}};       // one common token is not enough to form a group
   EXPECT_EQ(group_by_prefix(windows),
             (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
   EXPECT_TRUE(group_by_prefix({}).empty());
 }
 
 TEST(Prefix, ContainedWindow_IsComputedOnce) {
-  const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}}, {{1, 2, 3, 4}, {8}},
-                                       {{1, 2}, {9}},                        // a prefix of the first window
-                                       {{1, 2, 5}, {9}},                     // differs, so it is computed separately
-                                       {{7}, {9}},          {{7, 8}, {9}}};  // longer than the previous window
+  const std::vector<Window> windows = {{{1, 2, 3, 4}, {9}},
+                                       {{1, 2, 3, 4}, {8}},
+                                       {{1, 2}, {9}},  // the third window is a prefix of the first one
+                                       // {1, 2, 5} is not a prefix of the first window, so it is computed separately
+                                       {{1, 2, 5}, {9}},
+                                       // {7, 8} is longer than {7}, so both are computed
+                                       {{7}, {9}},
+                                       {{7, 8}, {9}}};
   EXPECT_EQ(group_contained(windows),
             (std::vector<PrefixGroup>{{0, 3, 4, 4}, {3, 1, 0, 3}, {4, 1, 0, 1}, {5, 1, 0, 2}}));
   EXPECT_TRUE(group_contained({}).empty());

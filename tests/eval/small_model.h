@@ -22,7 +22,7 @@ inline ModelConfig small_config(int64_t vocabulary = 300, int64_t max_length = 6
   return config;
 }
 
-// Three layers with grouped-query attention.
+// Returns the configuration of a model with three layers and grouped-query attention.
 inline ModelConfig grouped_config(int64_t vocabulary, int64_t max_length = 64) {
   ModelConfig config = small_config(vocabulary, max_length);
   config.hidden_size = 48;

@@ -29,7 +29,7 @@ TEST(RollingWindows, Windows_MatchHandComputedValues) {
   // With a context of 2 tokens, each window after the first one predicts 3 tokens.
   const std::vector<Window> two = {{{0, 1, 2, 3}, {1, 2, 3, 4}}, {{3, 4, 5, 6}, {5, 6, 7}}, {{6, 7, 8, 9}, {8, 9, 10}}};
   EXPECT_EQ(rolling_windows(tokens, 0, 4, 2), two);
-  // Texts that are shorter than a window, exactly one window long, one token long, and empty.
+  // Test texts that are shorter than a window, exactly one window long, one token long, and empty.
   EXPECT_EQ(rolling_windows(range(1, 4), 0, 4), (std::vector<Window>{{{0, 1, 2}, {1, 2, 3}}}));
   EXPECT_EQ(rolling_windows(range(1, 5), 0, 4), (std::vector<Window>{{{0, 1, 2, 3}, {1, 2, 3, 4}}}));
   EXPECT_EQ(rolling_windows(Ids{7}, 0, 4), (std::vector<Window>{{{0}, {7}}}));

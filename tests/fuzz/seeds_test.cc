@@ -72,7 +72,8 @@ void add_tokenizers(Seeds& seeds) {
                              {{{"type", "Digits"}, {"individual_digits", true}},
                               {{"type", "Split"}, {"pattern", {{"String", " "}}}, {"behavior", "Isolated"}},
                               {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
-  seeds["tokenizer_json"]["nfc"] = in_parts({pairs.dump(), special, text});  // rejected if utf8proc is not installed
+  // its normalizer needs utf8proc; without this library, the file is rejected
+  seeds["tokenizer_json"]["nfc"] = in_parts({pairs.dump(), special, text});
 
   const auto bpe = testing_support::small_bpe();
   std::string merges = "#version: 0.2\n";

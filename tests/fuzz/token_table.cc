@@ -32,7 +32,7 @@ LAZY_FUZZ_TARGET(token_table) {
       fuzz::require(joined == text, "the concatenated words are the text");
     }
   }
-  // A table for the vocabulary "a" to "z", with the ids 0 to 25.
+  // The token table belongs to a vocabulary of the letters "a" to "z" with the ids 0 to 25.
   const TokenTable table =
       SpecialTokens(fuzz::scratch())
           .resolve(

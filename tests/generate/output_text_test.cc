@@ -5,7 +5,7 @@
 namespace lazy {
 namespace {
 
-// Ids below 256 are bytes, 256 is "</s>" and 257 is "<note>".
+// A tokenizer in which the ids below 256 are bytes, 256 is "</s>" and 257 is "<note>".
 class SpecialBytes final : public Tokenizer {
  public:
   SpecialBytes() {

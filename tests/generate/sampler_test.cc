@@ -64,7 +64,8 @@ TEST(Sampler, RepetitionPenalty_DividesOrMultiplies) {
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}}).count(4),
             1u);  // the penalty halves the logit 3 of token 1, so that token 4 is the most likely one
   EXPECT_EQ(draw({.temperature = 0, .repetition_penalty = 2}, 5, {{1, {.prompt = 1}}, {4, {.text = 1}}}).count(2), 1u);
-  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {{3, {.text = 2}}});  // the logit becomes -2
+  // the penalty doubles the negative logit -1 of token 3
+  const auto counts = draw({.repetition_penalty = 2, .seed = 1}, 20000, {{3, {.text = 2}}});
   const double total = 2 * std::exp(3.0) + std::exp(2.0) + std::exp(1.0) + std::exp(-2.0);
   expect_share(counts, 3, std::exp(-2.0) / total);
 }

@@ -45,7 +45,8 @@ TEST(ModelConfig, ShippedConfigs_HaveSpecifiedParameterCounts) {
     EXPECT_EQ(millions(count.untied), row.untied) << row.file;
     EXPECT_EQ(count.total, count.untied) << row.file;
   }
-  // lazy-760m adds an offset and 512 biases to each of 24 x 16 heads.
+  // Compared with transformer-760m, lazy-760m has one more offset and 512 more distance biases in each of 24 x 16
+  // heads.
   Config lazy = Config::load(LAZY_SOURCE_DIR "/configs/models/lazy-760m.toml");
   Config twin = Config::load(LAZY_SOURCE_DIR "/configs/models/transformer-760m.toml");
   EXPECT_EQ(
@@ -132,7 +133,7 @@ TEST(ModelConfig, Families_HaveTransformersDefaultsAndWindows) {
     j.update(more);
     return ModelConfig::from_json(j, "config.json");
   };
-  // Defaults of transformers' configuration classes for keys that are absent in config.json.
+  // If config.json does not contain a key, the default of transformers' configuration class is used.
   EXPECT_EQ(read("mistral", {{"num_attention_heads", 16}}).attention.num_kv_heads, 8);
   EXPECT_EQ(read("mistral", {{"num_key_value_heads", nullptr}}).attention.num_kv_heads, 4);
   EXPECT_EQ(read("mistral", {{"num_key_value_heads", 2}}).attention.window, 4096);
@@ -202,7 +203,8 @@ TEST(ModelConfig, JsonErrors_NameField) {
       IsMessage("config.json: dir/config.json: mlp_bias: expected false (biases in the MLP are not supported by "
                 "this decoder), found true"));
   EXPECT_THAT(error("is_causal", false), Names({"is_causal", "true", "false"}));
-  EXPECT_THAT(error("is_causal", nullptr), Names({"is_causal", "true", "null"}));  // transformers treats null as false
+  // transformers treats null as false, so null is rejected like false
+  EXPECT_THAT(error("is_causal", nullptr), Names({"is_causal", "true", "null"}));
   EXPECT_THAT(error("per_layer_config", {{"0", {{"head_dim", 8}}}}), Names({"per_layer_config", "head_dim"}));
   EXPECT_THAT(error("transformers_weights", "other.safetensors"), Names({"transformers_weights", "other.safetensors"}));
   EXPECT_THAT(error("auto_map", {{"AutoModelForCausalLM", "modeling.Model"}}), Names({"auto_map", "modeling.Model"}));

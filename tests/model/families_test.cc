@@ -1,5 +1,5 @@
-// Model folders of the Llama families written by transformers: our logits, hidden states, attention weights and
-// gradients must match, and transformers must read our saved folder as the same model.
+// Tests model folders of the Llama families that transformers has written: our logits, hidden states, attention weights
+// and gradients must match, and transformers must read our saved folder as the same model.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <gmock/gmock.h>

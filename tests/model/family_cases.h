@@ -6,9 +6,9 @@
 
 namespace lazy::testing {
 
-// Every configuration that changes the computation. Sizes are intentionally not powers of two. The sequences of 150
-// tokens are longer than the attention windows and longer than the length from which scaled RoPE differs from plain
-// RoPE.
+// Python code that creates models of the Llama families, with every configuration that changes the computation. Sizes
+// are intentionally not powers of two. The sequences of 150 tokens are longer than the attention windows and longer
+// than the length from which scaled RoPE differs from plain RoPE.
 inline constexpr char kLlamas[] = R"(
 from transformers import LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -47,7 +47,7 @@ for seed in (0, 1):
         make(f"{name}-{seed}", kind(**{**shape, **changes}), dtype, "60KB" if sharded else "5GB", length=150, seed=seed)
 )";
 
-// The sizes are intentionally not powers of two.
+// Python code that creates GPT-2 models. The sizes are intentionally not powers of two.
 inline constexpr char kGpt2[] = R"(
 from transformers import GPT2Config
 shape = dict(vocab_size=211, n_embd=60, n_layer=3, n_head=6, n_positions=64, bos_token_id=1, eos_token_id=2,
@@ -126,8 +126,8 @@ for seed in (0, 1):
     (where / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
 )";
 
-// The attention weights that transformers' eager implementation returns do not include the weight of the sink.
-// Therefore only logits and hidden states are compared.
+// Python code that creates GraniteSWA models. The attention weights that transformers' eager implementation returns do
+// not include the weight of the sink. Therefore only logits and hidden states are compared.
 inline constexpr char kGraniteSwas[] = R"(
 from transformers import GraniteSWAConfig
 everything = observe
@@ -146,7 +146,8 @@ for seed in (0, 1):
          "bfloat16", "60KB", seed=seed)
 )";
 
-// Layers without RoPE, selected by an interval or by a list, in models with and without a window.
+// Python code that creates SmolLM3 models with and without a window. Some layers have no RoPE; an interval or a list
+// selects them.
 inline constexpr char kSmolLm3s[] = R"(
 from transformers import SmolLM3Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=5, num_attention_heads=6, num_key_value_heads=2,
@@ -194,8 +195,9 @@ for seed in (0, 1):
          rope_scaling=dict(type="yarn", **factors)), "bfloat16", seed=seed)
 )";
 
-// Models with a sliding window in every second layer (the default) and in layers given by a list of layer types, with
-// and without softcaps of the attention scores and of the logits. The softcaps are low enough to change the results.
+// Python code that creates Gemma 2 models. They have a sliding window in every second layer (the default) or in layers
+// given by a list of layer types, with and without softcaps of the attention scores and of the logits. The softcaps are
+// low enough to change the results.
 inline constexpr char kGemma2s[] = R"(
 from transformers import Gemma2Config
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
@@ -210,8 +212,9 @@ for seed in (0, 1):
                                           tie_word_embeddings=False), "bfloat16", "60KB", seed=seed)
 )";
 
-// Models with sliding windows in some layers: the default pattern with seven layers, and a pattern given by a list of
-// layer types. Also covers scaled RoPE in the layers without a window, and logits with a softcap.
+// Python code that creates Gemma 3 models with sliding windows in some layers: the default pattern with seven layers,
+// and a pattern given by a list of layer types. Also covers scaled RoPE in the layers without a window, and logits with
+// a softcap.
 inline constexpr char kGemma3s[] = R"(
 from transformers import Gemma3TextConfig
 shape = dict(vocab_size=211, hidden_size=60, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,

@@ -196,7 +196,8 @@ TEST(Gate, ConfigErrors_NameField) {
   EXPECT_THAT(error_of([&] { c.validate(); }), Names({"attention_gate", "none", "gpt2"}));
 }
 
-// Off-by-one softmax is exp(s) / (1 + sum exp(s)). It has no trained parameter.
+// A sink with the fixed value 0 must give off-by-one softmax, exp(s) / (1 + sum exp(s)). The model has no trained
+// sinks.
 TEST(FixedSink, FixedSink_MatchesOffByOneSoftmax) {
   ModelConfig c = small_config("softmax_sink");
   c.attention.sink_trainable = false;

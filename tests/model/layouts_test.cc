@@ -62,7 +62,8 @@ TEST(Gpt2, InitialWeights_MatchPublication) {
     const bool branch =
         name.find("o_proj.weight") != std::string::npos || name.find("down_proj.weight") != std::string::npos;
     if (p.dim() == 2) {
-      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;  // std of branches with 2 layers: init_std / sqrt(4)
+      // The projections at the end of the branches are initialized with init_std / sqrt(2 * layers) = 0.3 / sqrt(4).
+      EXPECT_NEAR(std, branch ? 0.15 : 0.3, 0.01) << name;
     } else {
       EXPECT_EQ(mean, name.ends_with("norm.weight") ? 1 : 0) << name;
     }
@@ -165,7 +166,8 @@ TEST(Gpt2, UnsupportedValues_AreRejected) {
   EXPECT_THAT(error("n_layer", nullptr), Names({"n_layer", "integer"}));
 }
 
-// Each byte contains two of 16 possible values, low nibble first. A group of 32 values is scaled by a power of two.
+// In MXFP4, each byte contains two of 16 possible values, low nibble first. A group of 32 values is scaled by a power
+// of two.
 TEST(Mxfp4, Dequantization_MatchesDefinition) {
   const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   const at::Tensor blocks = at::randint(0, 256, {3, 5, 2, 16}, at::kByte),
@@ -339,7 +341,8 @@ TEST(Gemma3, UnsupportedValues_AreRejected) {
   EXPECT_EQ(read("rope_local_base_freq", 500).rope_base_of(0), 500);
   const ModelConfig full = read("layer_types", nlohmann::json(7, "full_attention"));
   EXPECT_EQ(full.attention.window, -1);
-  EXPECT_TRUE(full.to_json()["sliding_window"].is_number());  // transformers requires a number
+  // transformers requires a number, even if no layer has a window
+  EXPECT_TRUE(full.to_json()["sliding_window"].is_number());
   EXPECT_THAT(error("sliding_window", nullptr), Names({"sliding_window", "integer", "null"}));
   EXPECT_EQ(read("rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}).positions.rope_scaling.factor, 8);
   EXPECT_THAT(error("sliding_window_pattern", 0), Names({"sliding_window_pattern", 1, 0}));

@@ -143,7 +143,7 @@ TEST(ModelFolder, OtherTensorNames_AreAccepted) {
           }
           out[name] = tensor;
         }
-        // Old versions of transformers write this tensor.
+        // Old versions of transformers also save this tensor. Loading must ignore it.
         out["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::ones({4});
         tensors = out;
       });

@@ -155,7 +155,7 @@ TEST(OffloadedWeights, UnsupportedCalls_AreRejected) {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers retain freed memory
 
-// A value of /proc/self/status in bytes, such as VmRSS.
+// Returns a value of /proc/self/status in bytes, such as VmRSS.
 double memory_of(const char* what) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {

@@ -28,7 +28,7 @@ SoftcapCase softcap_case() {
   return c;
 }
 
-// The log-probability of each label; 0 for ignored labels.
+// Returns the log-probability of each label, or 0 for ignored labels.
 std::vector<double> softcap_definition(const SoftcapCase& c) {
   std::vector<double> out;
   for (int64_t t = 0; t < kTokens; ++t) {

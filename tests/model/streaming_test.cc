@@ -223,7 +223,7 @@ TEST(StreamingModel, FullPass_MatchesTokenByToken) {
   }
 }
 
-// Python code: the published rule of StreamingLLM, with the weights and the RoPE of transformers.
+// Python code that applies the published rule of StreamingLLM with the weights and the RoPE of transformers.
 constexpr char kPublished[] = R"(
 import sys, torch
 from safetensors.torch import load_file, save_file

@@ -270,7 +270,7 @@ TEST(TransformerXlFolder, UnsupportedValues_AreRejected) {
   EXPECT_THAT(error("d_model", 31), Names({"hidden_size", 31}));
 }
 
-// The published sizes, in the formats of transformers 4 and of older versions.
+// Tests configurations with the published sizes, in the formats of transformers 4 and of older versions.
 TEST(TransformerXlFolder, PublishedSizes_AreRead) {
   const json older = {{"model_type", "transfo-xl"},
                       {"n_token", 267735},

@@ -80,8 +80,8 @@ RelativeInputs inputs(const RelativeCase& c, const Tensors& t) {
   return in;
 }
 
-// The definition of the attention output in Dai et al., section 3.3, computed element by element. The weights of the
-// elastic normalizer are relu(p + tau / n), where p is the softmax and n is the number of visible keys.
+// Computes the attention output element by element, as defined in Dai et al., section 3.3. The weights of the elastic
+// normalizer are relu(p + tau / n), where p is the softmax and n is the number of visible keys.
 at::Tensor definition(const RelativeCase& c, const Tensors& t) {
   const auto q = t[kQ].accessor<double, 4>(), k = t[kK].accessor<double, 4>(), v = t[kV].accessor<double, 4>();
   const auto r = t[kR].accessor<double, 3>();
@@ -171,8 +171,8 @@ TEST(TransformerXl, Statistics_MatchWeights) {
   in.attention.return_stats = true;
   const at::Tensor stats = relative_attention(in).second;
   ASSERT_EQ(stats.sizes(), (std::vector<int64_t>{3, 2, 2, 7}));
-  // The output is the weight of the first key if v is 1 for this key and 0 for all others, and it is the sum of the
-  // weights if v is 1 for all keys.
+  // Compute the expected statistics as outputs: if v is 1 for the first key and 0 for all others, the output is the
+  // weight of the first key; if v is 1 for all keys, the output is the sum of the weights.
   Tensors first = t, all = t;
   first[kV] = at::zeros_like(t[kV]);
   first[kV].select(1, 0).fill_(1);
@@ -186,7 +186,8 @@ TEST(TransformerXl, Statistics_MatchWeights) {
       << "the first key is not visible to these queries";
 }
 
-// A small model with these positions. Its weights are large enough that a wrong position changes the results.
+// Returns a small model with Transformer-XL's positions. Its weights are large enough that a wrong position changes the
+// results.
 ModelConfig relative_model(int64_t segment, int64_t memory) {
   ModelConfig c{.vocab_size = 61,
                 .hidden_size = 32,

@@ -1,4 +1,4 @@
-// Products of dense matrices: their values, and their behavior while signals arrive.
+// Tests the products of dense matrices: their values, and their behavior while signals arrive.
 #include "ops/dense_product.h"
 
 #include <ATen/ATen.h>

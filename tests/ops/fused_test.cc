@@ -98,8 +98,8 @@ TEST_P(Fused, AddRmsNorm_MatchesReference) {
   at::manual_seed(2);
   for (int64_t dim : row_lengths()) {
     SCOPED_TRACE(dim);
-    // Multiples of 1/32. The sum x + r is exact in every type, so the float64 reference and the rounded reference
-    // normalize the same values.
+    // The values are multiples of 1/32, so that the sum x + r is exact in every type. The float64 reference and the
+    // rounded reference therefore normalize the same values.
     const auto thirty_seconds = [&] { return here(at::randint(-64, 64, {3, 70, dim}).div(32.0)); };
     const at::Tensor x = thirty_seconds(), r = thirty_seconds();
     expect_matches(
@@ -398,9 +398,9 @@ TEST_P(Fused, LinearCrossEntropy_MatchesReferenceOverSeveralChunks) {
   for (size_t n = 0; n < 2; ++n) EXPECT_LE(error(found[n], expected[n]), rounding) << n;
 }
 
-// Two kinds of difficult logits: many equal logits, whose exponentials a simple fp32 loop would add with a systematic
-// rounding error, and logits of up to 1e4. The logits are exact products of the inputs, so that all measured errors are
-// errors of the operator.
+// Tests two kinds of difficult logits: many equal logits, whose exponentials a simple fp32 loop would add with a
+// systematic rounding error, and logits of up to 1e4. The logits are exact products of the inputs, so that all measured
+// errors are errors of the operator.
 TEST(FusedValues, LinearCrossEntropy_IsAccurateForLargeVocabulariesAndLogits) {
   constexpr int64_t kVocabulary = 262144;
   at::manual_seed(11);

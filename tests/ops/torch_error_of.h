@@ -1,4 +1,4 @@
-// error_of for the operators, whose checks throw PyTorch's c10::Error.
+// Defines torch_error_of, a variant of error_of for the operators, whose checks throw PyTorch's c10::Error.
 #pragma once
 #include <c10/util/Exception.h>
 
@@ -8,7 +8,7 @@
 
 namespace lazy::ops::test {
 
-// The message of the c10::Error that `action` throws, without a backtrace. Empty if it throws nothing.
+// Returns the message of the c10::Error that `action` throws, without its backtrace, or "" if it throws nothing.
 std::string torch_error_of(const auto& action) {
   try {
     action();

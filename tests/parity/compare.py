@@ -111,7 +111,7 @@ def compare_task(task, theirs, ours, tolerance):
                 continue
             if difference <= abs(x) * FP32:
                 agreed["long"] += 1
-            else:  # also if a value is NaN
+            else:  # the difference is too large, or a value is NaN
                 beyond.append(difference)
         if accuracies != our_accuracies:
             decided.append(number)

@@ -31,4 +31,4 @@ def same_start():
     torch.set_default_dtype(torch.float32)
     yield
     if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()  # the number of compiled functions per process is limited
+        torch._dynamo.reset()  # PyTorch limits the number of compiled functions per process

@@ -112,7 +112,8 @@ def check(name):
         leaves, structure = pytree.tree_flatten((arguments, options))
 
         def call(leaves):
-            leaves = [t.clone() if isinstance(t, torch.Tensor) else t for t in leaves]  # add_product modifies an input
+            # copies, because add_product modifies an input
+            leaves = [t.clone() if isinstance(t, torch.Tensor) else t for t in leaves]
             a, o = pytree.tree_unflatten(leaves, structure)  # noqa: B023  called in this iteration only
             return operator(*a, **o)
 

@@ -1,5 +1,6 @@
-"""RetNet, Mamba2, DeltaNet and Gated DeltaNet decoders in plain PyTorch. They process the tokens sequentially, in the
-precision of their weights. Callers can pass another implementation of the recurrence as the argument `recurrence`."""
+"""Implements RetNet, Mamba2, DeltaNet and Gated DeltaNet decoders in plain PyTorch. They process the tokens
+sequentially, in the precision of their weights. Callers can pass another implementation of the recurrence as the
+argument `recurrence`."""
 
 import torch
 import torch.nn.functional as F

@@ -1,4 +1,4 @@
-"""Patterns for error messages: ``pytest.raises(ValueError, match=naming("num_heads", 5))``."""
+"""Creates patterns for error messages: ``pytest.raises(ValueError, match=naming("num_heads", 5))``."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""`lazy convert` for GGUF files, compared with the models from which the files were created."""
+"""Tests of `lazy convert` for GGUF files. The results are compared with the models from which the files were
+created."""
 
 import os
 import subprocess

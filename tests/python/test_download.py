@@ -147,7 +147,7 @@ def run(server, tmp_path, capsys):
 
 @pytest.fixture
 def files(tmp_path):
-    """A function that returns the downloaded files as {name: content}."""
+    """Returns a function that returns the downloaded files as {name: content}."""
     return lambda: {str(p.relative_to(tmp_path)): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
 
 

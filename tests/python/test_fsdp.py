@@ -1,5 +1,5 @@
-"""FSDP2 with bf16 parameters: shard_heads keeps tau and the distance bias in fp32. Uses two gloo processes on the
-CPU."""
+"""Tests of FSDP2 with bf16 parameters: shard_heads must keep tau and the distance bias in fp32. Uses two gloo
+processes on the CPU."""
 
 import datetime
 import warnings

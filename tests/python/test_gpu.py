@@ -425,7 +425,7 @@ def test_attention_of_many_sequences(dtype):
 
 def attention_of_float16(q, k, v, tau):
     """Returns output, lse, statistics and gradients for q, k, v (1, length, 1, 64) in float16, float64 and float32."""
-    d_out = 256 * torch.randn_like(q)  # large, as with loss scaling in float16 training
+    d_out = 256 * torch.randn_like(q)  # large gradients, as with loss scaling in float16 training
 
     def by_definition(q, k, v, tau):
         scores = (q[0, :, 0] @ k[0, :, 0].T) / 8

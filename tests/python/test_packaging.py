@@ -1,4 +1,5 @@
-"""The packages lazy-attention and lazy-attention-cli: contents of pyproject.toml, and the start of the program."""
+"""Tests of the packages lazy-attention and lazy-attention-cli: contents of pyproject.toml, and the start of the
+program."""
 
 import os
 import re

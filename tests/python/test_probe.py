@@ -96,8 +96,8 @@ def test_tensors_and_statistics_match_transformers(make):
 
 @pytest.mark.parametrize("tau", [0.0, -1.0])
 def test_weights_of_converted_models_follow_equation_5(tau):
-    """Compares the weights of a converted model with equation 5. The distance bias is zero, so the scores of the first
-    layer are the same as in the softmax model before the conversion."""
+    """Compares the weights of a converted model with max(p + tau / i, 0), equation 5 of the paper. The distance bias is
+    zero, so the scores of the first layer are the same as in the softmax model before the conversion."""
     hf = pytest.importorskip("lazy_attention.hf")
     model = llama()
     softmax = expected(model).attentions[0][0]

@@ -1,4 +1,4 @@
-"""Gated attention, off-by-one softmax and Softpick, compared with their definitions and with the authors' code.
+"""Compares gated attention, off-by-one softmax and Softpick with their definitions and with the authors' code.
 
 The authors' code is optional. LAZY_GATED_ATTENTION is the path of a folder with modeling_qwen3.py and
 configuration_qwen3.py of github.com/qiuzh20/gated_attention. LAZY_SOFTPICK is the path of a folder with

@@ -70,7 +70,7 @@ def test_downloads_are_stored_in_the_environment_and_not_cached(setup, argument)
         assert folder == str(setup.tree / ".venv/tmp") and "--no-cache-dir" in options
         assert options.endswith(f"scripts/{name}.txt")
     assert not (setup.tree / ".venv/tmp").exists()
-    assert setup(argument, present=26, free=0)[1] == []  # everything is installed
+    assert setup(argument, present=26, free=0)[1] == []  # pip is not called, because everything is installed
 
 
 def test_space_of_installed_packages_is_not_needed_again(setup):

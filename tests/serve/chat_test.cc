@@ -1,4 +1,4 @@
-// POST /v1/chat/completions. Rendering needs Python with jinja2; without it, these tests are skipped.
+// Tests of POST /v1/chat/completions. Rendering needs Python with jinja2; without it, these tests are skipped.
 #include <gmock/gmock.h>
 
 #include <cstdlib>

@@ -307,7 +307,8 @@ def test_streaming_cache_shows_no_weights(tab, lazy_binary, model_folder):
         page.generate(20)
         page.finish()
         assert page.read("columns[0].tokens.length") > 8
-        assert page.read("columns[0].element.querySelectorAll('.none').length") == 1  # a message instead of weights
+        # the page shows a message instead of weights
+        assert page.read("columns[0].element.querySelectorAll('.none').length") == 1
         assert page.read("columns[0].element.querySelectorAll('.token, .heads').length") == 0
         page.check_width()
         page.check_quiet()

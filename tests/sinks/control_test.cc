@@ -61,8 +61,8 @@ TEST(UniformRows, UniformSinkRatio_MatchesEqualScores) {
   EXPECT_THAT(error_of([] { uniform_sink_ratio(Normalizer::softmax, OffsetKind::per_visible, 0, 0); }), Names({1, 0}));
 }
 
-// If all scores of a row are equal, the row has no excess sink. This must be true for every value of the scores, also
-// for normalizers whose weights depend on this value.
+// If all scores of a row are equal, the row has no excess sink (sink ratio minus its value for equal scores). This must
+// be true for every value of the scores, also for normalizers whose weights depend on this value.
 TEST(UniformRows, UniformRows_UseLevelOfMeasuredRows) {
   const at::NoGradGuard no_grad;
   for (const char* normalizer : {"softmax", "softmax_sink", "sigmoid", "softpick"}) {

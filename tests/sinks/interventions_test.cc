@@ -128,8 +128,8 @@ TEST(Interventions, Parameters_AreChangedAndRestored) {
   for (const auto& [name, tensor] : model.stored()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
 }
 
-// For other precisions, the model caches concatenated projections. If an intervention changes a weight, this cache must
-// be updated.
+// For precisions other than fp32, the model caches concatenated projections. If an intervention changes a weight, this
+// cache must be updated.
 TEST(Interventions, Parameters_AreChangedInBf16) {
   const at::NoGradGuard guard;
   LanguageModel model = small_gpt2(21, 20);

@@ -105,13 +105,15 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     EXPECT_TRUE(close(third.select(1, 1) - stream.select(1, 1), (epe[0] - epe[1]).expand({2, 24})));
     EXPECT_TRUE(at::equal(third.slice(1, 2), stream.slice(1, 2)));
 
-    // 4: the token embedding of the first token is set to zero, so that only its position embedding remains.
+    // Intervention 4: the token embedding of the first token is set to zero, so that only its position embedding
+    // remains.
     changed = read(model, some_text(), Interventions().set_zero("embedding.tokens[0]"));
     EXPECT_TRUE(
         at::equal(changed.at.at("embedding").select(1, 0), plain.at.at("embedding.positions")[0][0].expand({2, 24})));
     EXPECT_TRUE(at::equal(changed.at.at("embedding").slice(1, 1), plain.at.at("embedding").slice(1, 1)));
 
-    // 5: two coordinates of the attention input no longer contribute to the keys, and therefore not to gamma.
+    // Intervention 5: two coordinates of the attention input no longer contribute to the keys, and therefore not to
+    // gamma (Delta_j = gamma . input_j).
     changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.weight[3+17,24:48]"));
     expect_nothing_before(model, "layers.1.attention.k.projected", changed, plain);
     const at::Tensor columns = p.k.to(at::kDouble).index_select(1, at::tensor({3, 17}, at::kLong));

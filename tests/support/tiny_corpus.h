@@ -1,5 +1,5 @@
-// A corpus of artificial words: sentences over a small vocabulary from a fixed seed, prepared with the tokenizer
-// `bytes`.
+// Creates a corpus of artificial words: sentences over a small vocabulary from a fixed seed, prepared with the
+// tokenizer `bytes`.
 #pragma once
 #include <filesystem>
 #include <fstream>

@@ -60,7 +60,7 @@ TEST(AnomalyPolicy, Spike_IsRelativeToMedianOfNormalSteps) {
   for (const double loss : {2.0, 100.0, 2.2, 2.4})
     EXPECT_EQ(check_anomaly(options, state, loss, 1).action, AnomalyAction::none);  // the window is not full yet
   EXPECT_EQ(check_anomaly(options, state, 50, 1).action, AnomalyAction::none);
-  // The median of {2, 100, 2.2, 2.4, 50} is 2.4.
+  // The median of the losses {2, 100, 2.2, 2.4, 50} is 2.4, and the loss 7 is below three times this value.
   EXPECT_EQ(check_anomaly(options, state, 7, 1).action, AnomalyAction::none);
   AnomalyState resumed = anomaly_state_from_json(nlohmann::ordered_json::parse(to_json(state).dump()));
   for (AnomalyState* which : {&state, &resumed}) {

@@ -88,7 +88,8 @@ TEST(FromFolder, Training_KeepsFolderConfiguration) {
   const Ended ended = run_lazy({config_in(scratch, source / "model"), "--set", "training.steps=5"}, scratch.path());
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
   const auto written = nlohmann::ordered_json::parse(read_file(scratch / "run/model/config.json"));
-  EXPECT_EQ(written["max_position_embeddings"], 4096);  // training.seq_len does not replace it
+  // the value of the folder is kept, although training.seq_len differs
+  EXPECT_EQ(written["max_position_embeddings"], 4096);
   EXPECT_EQ(written["model_type"], "lazy_llama");
   EXPECT_EQ(written["task_specific_params"], config["task_specific_params"]);
   EXPECT_EQ(read_file(scratch / "run/model/chat_template.jinja"), "{{ messages }}");

@@ -1,4 +1,4 @@
-// Every mixer through the command line: training, resuming, evaluation, generation and rejected options.
+// Tests every mixer through the command line: training, resuming, evaluation, generation and rejected options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -25,7 +25,7 @@ using ::testing::Contains;
 
 constexpr int kSteps = 40;
 
-// 1024 tokens per step: four micro-batches of 4 x 64 for any number of ranks. The dtype is fp32 because
+// Each step has 1024 tokens: four micro-batches of 4 x 64 for any number of ranks. The dtype is fp32 because
 // expect_same_curve() assumes it; a CPU with bf16 matrix units would use bf16 by default.
 std::vector<std::string> arguments(const ScratchFolder& scratch, const std::string& sharding = "replicate",
                                    const std::vector<std::string>& more = {}) {
@@ -177,8 +177,8 @@ TEST(Distributed, ShardingModes_AreBitwiseEqual) {
   }
 }
 
-// A run in several stages with different numbers of ranks and sharding modes. Each stage continues where the previous
-// stage was stopped. Every sharding mode must be able to read the checkpoints of every other mode.
+// Tests a run in several stages with different numbers of ranks and sharding modes. Each stage continues where the
+// previous stage was stopped. Every sharding mode must be able to read the checkpoints of every other mode.
 TEST(Distributed, Resume_WithDifferentSharding) {
   const ScratchFolder scratch;
   const std::tuple<int, const char*, int> stages[] = {{2, "full_shard", 6},  {4, "zero2", 12},

@@ -223,7 +223,7 @@ TEST(Faults, FullDisk_KeepsPreviousCheckpoint) {
   EXPECT_EQ(ended.exit_code, 0) << ended.errors;
 }
 
-// The same test on a file system that is actually full: a small tmpfs in a separate mount namespace.
+// Repeats the previous test on a file system that is actually full: a small tmpfs in a separate mount namespace.
 TEST(Faults, FullFileSystem_KeepsPreviousCheckpoint) {
   if (std::system("unshare -rm true 2>/dev/null") != 0)
     GTEST_SKIP() << "unshare -rm (a private mount namespace) is not allowed here";

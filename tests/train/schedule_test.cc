@@ -94,7 +94,7 @@ OffsetSchedule shifts(const std::string& lines) {
   return schedule;
 }
 
-// Returns the shift of the offsets after `taken` steps of a run with 80 steps.
+// Returns the amount by which the schedule has shifted the offsets (tau) after `taken` steps of a run with 80 steps.
 double shift_after(const OffsetSchedule& schedule, int64_t taken) {
   double shift = 0;
   for (int64_t step = 0; step <= taken; ++step) shift = schedule.shift(shift, step, 80);

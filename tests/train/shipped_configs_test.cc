@@ -144,7 +144,8 @@ TEST(ShippedConfigs, SinkConfigs_DifferOnlyInAttention) {
   EXPECT_TRUE(base.sequences.bos_per_sequence && base.sequences.eos_per_document && !base.sequences.bos_per_document);
   for (const char* name : {"lazy", "no-positional", "no-elastic"}) {
     const TrainConfig& config = all.at(fmt::format("sink-55m.toml+{}", name));
-    EXPECT_EQ(config.settings(), base.settings()) << name;  // [data], [optimizer], [lr_scheduler], [training]
+    // settings() contains the sections [data], [optimizer], [lr_scheduler] and [training]
+    EXPECT_EQ(config.settings(), base.settings()) << name;
   }
   EXPECT_EQ(all.at("sink-55m.toml+lazy").model.kind(), "lazy");
   EXPECT_EQ(all.at("sink-55m.toml+no-positional").model.attention.normalizer, Normalizer::elastic);
@@ -230,7 +231,8 @@ std::vector<Removed> removed_configs() {
   return out;
 }
 
-// Returns the composed configuration with the folder of configs/ before each file.
+// Adds the path of configs/ to each file of a composed configuration, which consists of files and variants joined by
+// `+`.
 std::string in_root(const std::string& composed) {
   std::string out;
   for (const std::string& part : config_parts(composed))

@@ -81,7 +81,8 @@ TEST(Trainer, Minutes_ShortenRunAndSchedule) {
   EXPECT_LT(log.back()["lr"].get<double>(), 3e-4);
   EXPECT_GE(log.back()["lr"].get<double>(), 1e-4);
   EXPECT_TRUE(fs::exists(scratch / "run/model/model.safetensors"));
-  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);  // the run had finished before
+  // the call returns immediately, because the run had already finished
+  EXPECT_EQ(train(TrainConfig::load(file, settings), true).step, result.step);
 }
 
 TEST(Trainer, SufficientMinutes_ChangeNothing) {

@@ -75,7 +75,7 @@ TEST(Watching, TraceSteps_WriteTraces) {
   };
   const Ended ended = train_with("[2, 4]");
   ASSERT_EQ(ended.exit_code, 0) << ended.errors;
-  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // the missing GPU of the profiler must not be an error
+  EXPECT_THAT(ended.errors, Not(Names({"ERROR"})));  // the profiler must not report a missing GPU as an error
   std::set<std::string> files;
   for (const auto& entry : fs::directory_iterator(scratch / "run/trace")) files.insert(entry.path().filename());
   EXPECT_EQ(files, (std::set<std::string>{"step-00000002.json", "step-00000004.json"}));

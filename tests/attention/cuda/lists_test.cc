@@ -100,7 +100,7 @@ TEST_P(CudaLists, OverflowedLists_MatchReference) {
   all[2].layout = Layout::heads_first;
   all[3].cu_q = {0, 63, 63, 80, 190};
   all[3].cu_k = {0, 40, 60, 61, 170};
-  all[4].bias_window = 300;  // some rows see no key
+  all[4].bias_window = 300;  // all[4] has 100 queries and 80 keys, so its first 20 rows see no key.
   expect_reference(all);
 }
 
@@ -118,8 +118,8 @@ TEST_P(CudaLists, Ties_MatchReference) {
   }
 }
 
-// The scores increase (or decrease) by 1 / steps from one key to the next. Every key is a candidate for the list when
-// it is read, but at most `steps` keys have nonzero weight in the end.
+// Tests scores that increase (or decrease) by 1 / steps from one key to the next. Every key is a candidate for the list
+// when it is read, but at most `steps` keys have nonzero weight in the end.
 TEST_P(CudaLists, Ramps_MatchReference) {
   for (const double steps : {2.0, 20.0, 50.0, 310.0}) {
     for (const double sign : {1.0, -1.0}) {
@@ -134,7 +134,7 @@ TEST_P(CudaLists, Ramps_MatchReference) {
       for (int64_t key = 0; key < s.k_length; ++key) {
         const double score = sign * static_cast<double>(key) / steps, high = std::floor(score);
         in.k.row(0, key, 0)[0] = round_to(s.dtype, (score - high) * std::sqrt(s.head_dim) / 8);
-        in.k.row(0, key, 0)[1] = high;  // this value is exact in the 16-bit type
+        in.k.row(0, key, 0)[1] = high;  // an integer, which the 16-bit type represents exactly
       }
       for (int64_t row = 0; row < s.q_length; ++row) in.q.row(0, row, 0)[1] = round_to(s.dtype, std::sqrt(s.head_dim));
       expect_forward(run_reference(s, in), run_cuda(s, in), 170);
@@ -142,8 +142,9 @@ TEST_P(CudaLists, Ramps_MatchReference) {
   }
 }
 
-// One key is NaN. Every row that sees it must become NaN, and the results of the other rows in the warp must not
-// change. The first deviation gives rows whose keys fit in lists; the second one gives rows whose keys do not fit.
+// Tests inputs in which one key is NaN. Every row that sees this key must become NaN, and the results of the other rows
+// in the warp must not change. The first deviation gives rows whose keys fit in lists; the second one gives rows whose
+// keys do not fit.
 TEST_P(CudaLists, NanKey_ReachesOnlyRowsThatSeeIt) {
   for (const double deviation : {3.0, 0.01}) {
     SCOPED_TRACE(deviation);

@@ -1,5 +1,5 @@
-// Properties of the CUDA kernels in addition to the numerical tolerance: deterministic results on request, and errors
-// that name the unmet condition.
+// Tests properties of the CUDA kernels other than their numerical errors: deterministic results on request, and error
+// messages that name the unmet condition.
 #include <gtest/gtest.h>
 
 #include <algorithm>

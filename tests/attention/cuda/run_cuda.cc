@@ -163,7 +163,7 @@ void run_decode_cuda(const Problem& p, const Decode<float>& host, const CacheSiz
   copy(device.tau, 4 * heads);
   copy(device.sink, 4 * heads);
   copy(device.alibi_slopes, 4 * heads);
-  // Device memory for the outputs and for a workspace. All of it is initialized to NaN.
+  // Allocates device memory for the outputs and for a workspace. All of it is initialized to NaN.
   copy(device.out.data, bytes.out);
   const DeviceMemory& out = memory.back();
   const DeviceMemory lse(4 * rows), stats(12 * rows), scores(8 * rows), workspace(decode_workspace_cuda(p, cache));

@@ -24,8 +24,8 @@ struct CudaRun {
 };
 
 bool has_gpu();
-std::string why_no_gpu();  // returns a message about why the tests cannot run on a GPU, or an empty string if they can
-// Options of run_cuda(shape, inputs).
+std::string why_no_gpu();  // returns why the tests cannot run on a GPU, or an empty string if they can
+// Returns the options that run_cuda(shape, inputs) uses. A test may change them.
 CudaRun& current_run();
 Results run_cuda(const Shape& shape, const Inputs& inputs);
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-// Definitions of the dynamic shared memory: `extern __shared__ char memory[]` in a kernel refers to a variable in the
-// kernel's namespace.
+// Defines the dynamic shared memory. `extern __shared__ char memory[]` in a kernel refers to the variable `memory` in
+// the namespace of the kernel.
 #define LAZY_EMULATED_SHARED(type, name) alignas(128) thread_local type name[emulated::kSharedStride / sizeof(type)]
 namespace lazy::kernels::cuda::portable {
 LAZY_EMULATED_SHARED(char, memory);
@@ -29,7 +29,7 @@ LAZY_EMULATED_SHARED(char, memory);
 namespace lazy::ops::cuda::recurrence {
 LAZY_EMULATED_SHARED(char, memory);
 }
-// Shared memory of all blocks of a cluster.
+// The kernels in this namespace use clusters. Their variable contains the shared memory of all blocks of a cluster.
 namespace lazy::ops::cuda::learning {
 alignas(128) thread_local float memory[emulated::kMaxBlocks * emulated::kSharedStride / sizeof(float)];
 }
@@ -65,10 +65,10 @@ struct BulkCopy {
 // State of a collective operation of a warp or a barrier of a block: which threads have arrived and wait for the
 // others.
 struct Meeting {
-  uint64_t held = 0;  // number of operations that have been completed
-  uint32_t mask = 0;  // only for a warp: the lanes that must arrive
+  uint64_t held = 0;  // number of completed operations
+  uint32_t mask = 0;  // for a warp: the lanes that must arrive (not used for a block)
   uint32_t came = 0;
-  int count = 0;  // only for a block: number of threads that have arrived
+  int count = 0;  // for a block: the number of threads that have arrived (not used for a warp)
   bool any = false, result = false;
   std::optional<std::pair<std::string_view, unsigned>> place;  // source location at which the arrived threads wait
   Operation operation = nullptr;

@@ -43,11 +43,11 @@ constexpr unsigned kMaxBlocks = 8;
 // Launches a kernel: `kernel` is called once per thread. cluster: number of blocks per cluster; these blocks run
 // concurrently.
 void launch(Index grid, Index block, size_t shared_bytes, const std::function<void()>& kernel, unsigned cluster = 1);
-// Dynamic shared memory of the current block.
+// Returns the dynamic shared memory of the current block.
 char* dynamic_memory();
 
-// Collective of all lanes in `mask`. `slot` is the argument of this lane. The last lane to arrive calls
-// operation(slots, mask), where slots contains the arguments of all lanes.
+// Executes a collective operation of all lanes in `mask`. `slot` is the argument of this lane. The last lane to arrive
+// calls operation(slots, mask), where slots contains the arguments of all lanes.
 using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
 // Barrier of all running threads of the block. Returns whether at least one thread passed a true `value`.
@@ -68,12 +68,12 @@ void wait_in_cluster();
 char* own_memory(char* memory);
 char* memory_of(char* own, int rank);
 
-// cp.async: copies 16 bytes; writes zeros if `there` is false.
+// Emulates cp.async: copies 16 bytes, or writes zeros if `there` is false.
 void copy_async(char* to, const void* from, bool there);
 void commit_copies();
 void wait_for_copies(int pending);
-// cp.async.bulk from shared memory, with groups that are committed and waited for. The source is read at a random time:
-// either immediately or when the copy is waited for.
+// Emulates cp.async.bulk from shared memory, with groups that are committed and waited for. The source is read at a
+// random time: either immediately or when the copy is waited for.
 void copy_bulk(void* to, const void* from, size_t bytes);
 void commit_bulk();
 void wait_for_bulk(int pending);

@@ -49,7 +49,7 @@ class As {
  private:
   const emulated::Gpu before_ = emulated::gpu;
 };
-// A GPU with clusters, one without clusters, and one with little shared memory.
+// The emulated GPUs: one with clusters, one without clusters, and one with little shared memory.
 constexpr emulated::Gpu kGpus[] = {{9, 90, 227 << 10}, {8, 80, 163 << 10}, {8, 80, 99 << 10}};
 
 struct Product {

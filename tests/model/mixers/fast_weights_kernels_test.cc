@@ -25,11 +25,12 @@ using testing::Tensors;
 
 constexpr int64_t kHeads = 2, kDim = 64;
 
-// Inputs, and two implementations that accept them: the fast implementation and the token-by-token recurrence.
+// A test case: the inputs, and two implementations that accept them (`fast` and the token-by-token recurrence
+// `definition`).
 struct Rule {
   Tensors inputs;
-  // rounded: use the kernels. begin: the tokens are processed by two calls. The first call processes the tokens before
-  // `begin`; the state after this call is the initial state of the second call.
+  // rounded: whether to use the kernels. begin: if not 0, the tokens are processed by two calls. The first call
+  // processes the tokens before `begin`; the state after this call is the initial state of the second call.
   std::function<Tensors(const Tensors& inputs, bool rounded, int64_t begin)> fast;
   std::function<Tensors(const Tensors& inputs)> definition;
 };
@@ -291,7 +292,8 @@ TEST(MemoryKernels, ScaledGradients_AreBitwiseEqual) {
   for (size_t n = 0; n < one.size(); ++n) EXPECT_TRUE(at::equal(one[n], other[n] / small)) << n;
 }
 
-// Values of tokens, weights and gradients that occur in training: far above and far below the range of fp16.
+// A test case with tokens, weights or gradients that occur in training and are far above or far below the range of
+// fp16.
 struct Range {
   const char* name;
   std::function<void(Tensors& inputs)> change{};
@@ -517,7 +519,7 @@ TEST(MemoryTokens, Kernels_MatchPyTorch) {
       for (const at::Tensor& x : inputs) on_device.push_back(x.to(at::kFloat).to(device));
       const Tensors exact = all(definition, inputs), fast = all(kernels, on_device), again = all(kernels, on_device);
       for (size_t n = 0; n < exact.size(); ++n) {
-        // The gradients of the tokens are rounded to the dtype of the tokens.
+        // In bf16, result 4 (the gradient of the tokens) is rounded to bf16.
         const double relative = n == 4 && type == at::kBFloat16 ? 1.0 / 256 : 1e-6;
         const at::Tensor error = (fast[n].cpu().to(at::kDouble) - exact[n]).abs();
         const at::Tensor allowed = exact[n].abs() * relative + exact[n].abs().max() * 3e-6;

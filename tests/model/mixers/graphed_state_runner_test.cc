@@ -98,7 +98,7 @@ TEST_P(GraphedStateRunnerOf, Tokens_MatchModelForward) {
 }
 
 // Several caches use the same GraphedStateRunner in turn. One of the caches is destroyed, and a new cache is created at
-// the same address.
+// the same address. The results must still match the model.
 TEST_P(GraphedStateRunnerOf, InterleavedCaches_MatchModelForward) {
   LanguageModel model = model_of(GetParam());
   GraphedStateRunner steps(model, /*record=*/true);

@@ -81,8 +81,9 @@ INSTANTIATE_TEST_SUITE_P(, LearningModel, ::testing::ValuesIn(shapes()),
 
 double off(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
 
-// The memory is initialized from N(0, 1 / in). A convolution is initialized as in PyTorch: uniformly between plus and
-// minus the inverse square root of its number of taps.
+// The weights of the memory are initialized from a normal distribution with variance 1 / (number of inputs). A
+// convolution is initialized as in PyTorch: uniformly between plus and minus the inverse square root of its number of
+// taps.
 TEST_P(LearningModel, Initialization_HasDocumentedScale) {
   for (const auto& [name, tensor] : model.parameters()) {
     if (name.find("memory.start_") != std::string::npos) {

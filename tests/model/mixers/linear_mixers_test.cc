@@ -71,7 +71,7 @@ LanguageModel model_here(const ModelConfig& config, uint64_t seed) {
 
 double millions(int64_t count) { return std::round(static_cast<double>(count) / 1e5) / 10; }
 
-// Parameter counts in millions, with a tied and with an untied head.
+// Tests the parameter counts in millions, with tied and with untied output heads.
 TEST(LinearMixers, ParameterCounts_MatchPapers) {
   struct Row {
     const char* what;
@@ -300,7 +300,7 @@ TEST(LinearMixers, WeightDecay_ExcludesNormsBiasesAndDecays) {
   EXPECT_THROW(mamba2.decays("backbone.layers.0.mixer.in_proj"), Error);
 }
 
-// Configurations as written by FLA's configuration classes.
+// Tests configurations in the form in which flash-linear-attention (FLA) writes them.
 TEST(LinearMixers, FlaConfigs_AreRead) {
   const auto read = [](const std::string& own) {
     const std::string text = R"({"vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 2, )" + own + "}";

@@ -94,7 +94,7 @@ class NativeMamba2Folder : public ::testing::Test {
 
 TEST_F(NativeMamba2Folder, Folder_MatchesFlaLayoutAndRoundTrips) {
   LanguageModel model = LanguageModel::load(folder.path());
-  // The same weights in FLA's layout.
+  // Create a model with the same weights from a configuration in FLA's layout.
   json fla = {{"model_type", "mamba2"}, {"vocab_size", 96},  {"hidden_size", 64},          {"num_hidden_layers", 2},
               {"head_dim", 64},         {"state_size", 128}, {"tie_word_embeddings", true}};
   LanguageModel same(ModelConfig::from_json(fla, "config.json"), 1);

@@ -18,7 +18,7 @@ using recurrence::Outputs;
 
 inline at::Tensor here(const at::Tensor& t) { return t.to(ops::test::test_device()); }
 
-// Random numbers that are equal on every device.
+// Returns random numbers that are equal on every device.
 inline at::Tensor randn(at::IntArrayRef shape, uint64_t seed, at::ScalarType type = at::kDouble) {
   return here(at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble)).to(type));
 }

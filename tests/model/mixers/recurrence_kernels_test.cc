@@ -147,7 +147,7 @@ TEST_F(RecurrenceKernels, PackedDocuments_AreIndependent) {
   }
 }
 
-// Queries, keys and values are slices of wider tensors, at unaligned addresses and with other strides.
+// Tests queries, keys and values that are slices of wider tensors, at unaligned addresses and with other strides.
 TEST_F(RecurrenceKernels, StridedViews_AreRead) {
   for (Case c : cases(100)) {
     c.key_dim = 64, c.value_dim = 64;
@@ -183,8 +183,8 @@ TEST_F(RecurrenceKernels, Results_AreBitwiseReproducible) {
   }
 }
 
-// A large batch requires several launches. Its last sequences must equal the same sequences computed in a separate
-// call.
+// Tests a batch that is so large that it needs several launches. Its last sequences must equal the same sequences
+// computed in a separate call.
 TEST_F(RecurrenceKernels, LargeBatch_MatchesSeparateSequences) {
   const int64_t batch = ops::test::test_device().is_cuda() ? 70000 : 6, few = 3;
   for (const int64_t length : {1, 3}) {

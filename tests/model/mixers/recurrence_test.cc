@@ -123,8 +123,8 @@ TEST(Recurrence, SingleTokens_ContinuePrefill) {
 }
 
 TEST(Recurrence, PackedDocuments_AreIndependent) {
-  // Documents that end within a chunk or at the end of a chunk, two documents in one chunk, an empty document, and a
-  // document longer than several chunks.
+  // The documents end within a chunk or at the end of a chunk. Two documents are in one chunk, one is empty, and one is
+  // longer than several chunks.
   const std::vector<int64_t> starts = {0, 3, 5, 16, 16, 19, 47};
   for (const Case& c : cases(47, 1)) {
     const Inputs all = c.inputs(17);

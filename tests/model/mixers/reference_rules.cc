@@ -19,7 +19,7 @@ at::Tensor memory_mlp(const MemoryWeights& weights, at::Tensor x) {  // x: (batc
   return x;
 }
 
-// The memory M(x) and its loss |M(k) - v|^2, as defined in neural_memory.h.
+// Returns the output M(x) of the memory, as defined in neural_memory.h. The loss of the memory is |M(k) - v|^2.
 at::Tensor memory_model(const MemoryWeights& weights, const at::Tensor& norm, const at::Tensor& x) {
   const at::Tensor z = memory_mlp(weights, x);
   if (!norm.defined()) return z;

@@ -12,12 +12,12 @@
 
 namespace lazy {
 
-// Same interface as memory_chunks and ttt_chunks, with gradients by autograd.
+// These functions have the same interface as memory_chunks and ttt_chunks. Their gradients are computed by autograd.
 std::tuple<at::Tensor, MemoryState> reference_memory(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                      const at::Tensor& cu_seqlens = {});
 std::tuple<at::Tensor, TttState> reference_ttt(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
-// Same interface as recurrence::short_convolution.
+// This function has the same interface as recurrence::short_convolution.
 recurrence::Convolution reference_short_convolution(const recurrence::ConvolutionInputs& in);
 
 }  // namespace lazy

@@ -1,4 +1,4 @@
-// C functions that call the CUDA kernels, for time.py.
+// C functions that call the CUDA kernels. time.py loads them with ctypes.
 #include <cmath>
 #include <cstdio>
 #include <exception>

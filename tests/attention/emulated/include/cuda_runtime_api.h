@@ -300,7 +300,7 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
 }
 struct cudaFuncAttributes {
   int ptxVersion = emulated::gpu.ptx_version;
-  size_t sharedSizeBytes = 0;  // static shared memory is not counted
+  size_t sharedSizeBytes = 0;  // the emulator does not count static shared memory
 };
 template <typename... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
