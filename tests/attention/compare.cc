@@ -95,7 +95,7 @@ void TwoReferences::add(const Shape& s, const Inputs& in, const Results& fast) {
     return weight;
   });
   one("mass", DType::f32, [](const Results& r) {
-    // stats contains 1 - (sum of weights), whose rounding error is that of a number near one
+    // stats contains 1 - (sum of weights), which is rounded like a number near one
     Values mass = part_of(r.stats, 1);
     for (double& x : mass) x = 1 - x;
     return mass;

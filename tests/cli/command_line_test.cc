@@ -68,7 +68,8 @@ TEST_F(CommandLine, InstalledProgram_Runs) {
 TEST_F(CommandLine, Help_BeginsWithTheFirstSteps) {
   const auto [status, out] = lazy("--help");
   EXPECT_EQ(status, 0);
-  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));  // every command belongs to a section
+  // CLI11's default heading must not occur: every command belongs to a section
+  EXPECT_THAT(out, Not(HasSubstr("\nSubcommands:\n")));
   size_t last = 0;
   for (const char* line : {"\nFirst steps:\n", "\n  doctor ", "\n  train ", "\n  generate ", "\n  eval ", "\n  chat ",
                            "\n  sinks ", "\n  bench "}) {
@@ -312,7 +313,7 @@ TEST_F(CommandLine, Doctor_Succeeds) {
 
 TEST_F(CommandLine, Doctor_NamesMissingPartsAndCommands) {
   const auto [status, out] = run_command("LAZY_PYTHON=/nowhere/python " LAZY_BINARY " doctor --json");
-  EXPECT_EQ(status, 0) << out;  // only optional parts are missing
+  EXPECT_EQ(status, 0) << out;  // the exit code is 0, because only optional parts are missing
   const auto json = nlohmann::json::parse(out);
   EXPECT_TRUE(json["works"].get<bool>());
   EXPECT_TRUE(json["attention_kernels"]["cpu"].contains("elastic"));

@@ -135,7 +135,7 @@ TEST(PythonChild, IsNotInterruptedWithTheProgram) {
   EXPECT_EQ(ended.errors, "");
 }
 
-// Python script that answers the first line immediately and every later line after half a second.
+// This Python script answers the first line immediately and every later line after half a second.
 const char* const kSlowScript = R"(import sys, time
 for n, line in enumerate(sys.stdin.buffer):
     time.sleep(0.5 if n else 0)

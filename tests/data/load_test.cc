@@ -164,7 +164,8 @@ TEST(LoadTokenizer, AddedTokensAfterPieces_AreLoaded) {
   fs::remove(folder / "tokenizer.json");
   const auto pieces = load_tokenizer((folder / "tokenizer.model").string());
   const auto size = static_cast<int32_t>(pieces->vocab_size());
-  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));  // leaves three ids unused before <x>
+  // <x> gets an id after three unused ids
+  folder.write("added_tokens.json", fmt::format(R"({{"<x>": {}}})", size + 3));
   folder.write("tokenizer_config.json", R"({"eos_token": "<x>", "add_bos_token": false})");
   const auto tokenizer = load_tokenizer(folder.path().string());
   EXPECT_EQ(tokenizer->vocab_size(), size + 4);

@@ -85,7 +85,7 @@ TEST(Mixture, Mixture_EachCorpusHasSeparateEpochs) {
   write_numbers(folder / "b", 5000, 40);
   for (const Packing packing : {Packing::groups, Packing::windows}) {
     const Sequences sequences(mixture(folder, {3, 1}), "train",
-                              {.length = 2, .packing = packing});  // each sequence is BOS and one token
+                              {.length = 2, .packing = packing});  // each sequence consists of BOS and one token
     ASSERT_EQ(sequences.parts()[1].sequences, 40);
     EXPECT_EQ(sequences.parts()[1].name, "b");
     EXPECT_DOUBLE_EQ(sequences.parts()[0].share, 0.75);

@@ -74,7 +74,7 @@ TEST(Sequences, CorpusOrder_MatchesReferenceImplementation) {
           }
           const Sequences sequences(folder / "c", "train", options);
           EXPECT_EQ(read_all(sequences, length), expected) << length << " " << group;
-          EXPECT_EQ(read_all(sequences, length, 3), expected);  // without shuffling all epochs have the same order
+          EXPECT_EQ(read_all(sequences, length, 3), expected);  // without shuffling, all epochs have the same order
         }
       }
     }

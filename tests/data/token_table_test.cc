@@ -151,7 +151,7 @@ TEST(TokenTable, NonStandardKey_UsesFirstSource) {
 TEST(TokenTable, Defaults_ComeFromClassAndModel) {
   Json json = byte_tokenizer();
   json["added_tokens"][1]["content"] = "<|endoftext|>";
-  {  // The files of GPT-2 on the Hub define no special tokens, so the defaults are used.
+  {  // the files of GPT-2 on the Hub define no special tokens, so the defaults are used
     const auto tokenizer = TestFolder(json)
                                .file("config.json", {{"model_type", "gpt2"}, {"eos_token_id", 50256}})
                                .file("tokenizer_config.json", {{"model_max_length", 1024}})

@@ -222,8 +222,8 @@ TEST(FullyShardedWeightsSlow, MemoryPerRank_MatchesPlan) {
   }
 }
 
-// While a layer is computed, only the weights of this layer may be gathered. Checks the contents of the model's
-// tensors.
+// While a layer is computed, only the weights of this layer may be gathered: all other tensors of the model must be
+// empty.
 TEST(FullyShardedWeights, Forward_GathersOnlyTheCurrentLayer) {
   as_ranks(2, [](Communicator& ranks) {
     LanguageModel model(deep_model(), 1);

@@ -15,8 +15,8 @@ namespace lazy::eval {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Expected values: results of scipy.special.betainc and of 2 * scipy.stats.t.sf (two-sided p-values), from scipy
-// 1.17.1.
+// The expected values were computed with scipy 1.17.1: scipy.special.betainc, and 2 * scipy.stats.t.sf for two-sided
+// p-values.
 TEST(PairedTests, Distributions_MatchScipy) {
   struct Beta {
     double a, b, x, expected;

@@ -118,7 +118,7 @@ TEST(Evaluate, TextMetrics_FollowFromLogLikelihood) {
   const int32_t prefix = tokenizer->bos_id() ? *tokenizer->bos_id() : *tokenizer->eos_id();
   for (const Window& w : rolling_windows(ids, prefix, 48)) sum += plain_score(model, w).log_likelihood;
   const double n = double(ids.size()), bytes = double(text.size()),
-               words = 20;  // 19 words and the empty string at the end
+               words = 20;  // 19 words, and the empty string at the end, which also counts
   const std::vector<std::pair<std::string, double>> expected = {{"loss", -sum / n},
                                                                 {"bits_per_byte", -sum / bytes / std::numbers::ln2},
                                                                 {"perplexity", std::exp(-sum / n)},

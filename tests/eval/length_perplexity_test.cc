@@ -91,7 +91,8 @@ TEST(LengthRolling, Bins_FollowNumberOfPrecedingTokens) {
     return TargetScore{-float(before.size()), false};
   });
   const RollingSums sums = score_rolling(counting, numbered({40, 24}), 16, 0, {}, "");
-  const std::vector<double> mean = {1, 2, 3.5, 6.5, 12.5}, tokens = {4, 4, 8, 16, 32};  // 64 tokens, four windows of 16
+  // the 64 tokens form four windows of 16 tokens
+  const std::vector<double> mean = {1, 2, 3.5, 6.5, 12.5}, tokens = {4, 4, 8, 16, 32};
   ASSERT_EQ(sums.bin_loss.size(), mean.size());
   for (size_t b = 0; b < mean.size(); ++b) {
     EXPECT_EQ(total(sums.bin_tokens[b]), tokens[b]);

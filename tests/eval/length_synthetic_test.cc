@@ -170,7 +170,7 @@ TEST(LengthRecall, Induction_ScoresAllAndGuessing_ScoresChance) {
   EXPECT_EQ(min_recall_length(options), 31);
   EXPECT_NO_THROW(evaluate_recall(none, *bytes, 31, options, ""));
   EXPECT_THROW(evaluate_recall(none, *bytes, 30, options, ""), Error);
-  options.pairs = 100;  // 100 pairs need four times as many distinct tokens as there are bytes
+  options.pairs = 100;  // 100 pairs need four times as many distinct tokens as the tokenizer `bytes` has
   EXPECT_THROW(evaluate_recall(none, *bytes, 1000, options, ""), Error);
 }
 

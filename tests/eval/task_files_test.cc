@@ -143,7 +143,7 @@ std::string block(const std::string& page, const std::string& text, const std::s
   return page.substr(begin, page.find("```", begin) - begin);
 }
 
-// The example of a task file in docs/guides/evaluation.md works as the page describes.
+// The example of a task file in docs/guides/evaluation.md must work as the page describes.
 TEST(DocsExample, CustomTask_WorksAsDocumented) {
   const std::string page = read_file(std::filesystem::path(LAZY_SOURCE_DIR) / "docs/guides/evaluation.md"),
                     example = "`sky.toml`";

@@ -21,7 +21,7 @@ LAZY_FUZZ_TARGET(token_table) {
   if (const auto pattern = pcre2_from_oniguruma(files[4])) {
     fuzz::require(!pattern->empty(), "a translated pattern is not empty");
     PreTokenizer splits;
-    // PCRE2 rejects some patterns, for example ranges in reverse order
+    // add_split() returns false for patterns that PCRE2 rejects, for example ranges in reverse order.
     if (splits.add_split(files[4], "pattern", false)) {
       std::string joined;
       const std::string text = "It's 12 x\u00e9  \n<\u4e2d>";

@@ -25,7 +25,8 @@ inline nlohmann::json in_older_words(nlohmann::json config) {
   return config;
 }
 
-// A model converted to Lazy Attention must compute the same function, also after saving and loading, until tau changes.
+// A model converted to Lazy Attention must compute the same function, also after saving and loading. When tau is set to
+// -1, the results must change.
 inline void expect_conversion(const std::filesystem::path& where, const LanguageModel& model, const at::Tensor& ids,
                               const Observed& theirs) {
   const auto families = convertible_families();

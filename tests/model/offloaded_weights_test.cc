@@ -153,7 +153,8 @@ TEST(OffloadedWeights, UnsupportedCalls_AreRejected) {
               Names({folder.path().string(), 1, "model.layers.2.mlp.up_proj.weight"}));
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // sanitizers retain freed memory
+// sanitizers retain freed memory, so memory use cannot be measured
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 // Returns a value of /proc/self/status in bytes, such as VmRSS.
 double memory_of(const char* what) {

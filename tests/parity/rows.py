@@ -50,9 +50,9 @@ def pages(raw):
 
 
 def _hellaswag(row):
-    # This handles rows that have the whole text in one column. The harness joins the columns activity_label and context
-    # by ": ", so splitting the text at any ": " gives the same result. The harness also joins ctx_a and ctx_b by a
-    # space; it removes this space later if ctx_b is empty.
+    # A row of a local file may have the whole text in one column, `query`. The harness joins the columns
+    # activity_label and context by ": ", so the text can be split at any ": ". The harness also joins ctx_a and ctx_b
+    # by a space, and removes this space if ctx_b is empty.
     if "query" not in row:
         return row
     label, _, context = row["query"].partition(": ")

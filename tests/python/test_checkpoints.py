@@ -1,5 +1,5 @@
 """Tests with published checkpoints that `lazy convert` reads from GGUF files. Token ids must match the package
-tokenizers, and greedy texts and chats must match transformers."""
+`tokenizers`, and greedy texts and chats must match transformers."""
 
 import importlib.util
 import json

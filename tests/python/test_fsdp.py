@@ -288,7 +288,7 @@ def test_shard_heads_errors_name_the_cause(monkeypatch):
     with pytest.raises(ValueError, match=naming("shard_heads", "mp_policy")):
         hf.shard_heads(lazy(), mp_policy=MixedPrecisionPolicy())
     twice = llama()
-    separate(twice.model.layers[0].self_attn, PARAMETERS)  # does what a first call of shard_heads does
+    separate(twice.model.layers[0].self_attn, PARAMETERS)  # simulates an earlier call of shard_heads
     with pytest.raises(ValueError, match=naming("shard_heads", "earlier call", "self_attn")):
         hf.shard_heads(twice)
     rounded = lazy().to(torch.bfloat16)

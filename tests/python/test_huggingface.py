@@ -76,7 +76,7 @@ def test_soft_capping_of_gemma2_matches_eager():
     plain, ours = logits(model, "eager"), logits(model, "lazy")
     wide = copy.deepcopy(model).double()
     exact = logits(wide, "lazy")
-    # the tolerance is that of fp32, because "eager" computes softmax in fp32 even for a float64 model
+    # a tolerance for fp32, because "eager" computes softmax in fp32 even in a float64 model
     torch.testing.assert_close(exact, logits(wide, "eager"), rtol=1e-5, atol=1e-6)
     definition.close(ours, exact, plain)
     for layer in model.model.layers:

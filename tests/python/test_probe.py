@@ -83,7 +83,7 @@ def test_tensors_and_statistics_match_transformers(make):
         close(found.attention["density"][layer], weights[:, :, 1:].sum(2).mean(1))
         assert (found.attention["alive_fraction"][layer] == 1).all()
     close(found.tensors["final.hidden"], theirs.hidden_states[-1][0])
-    # The places are in execution order, and only the requested places are returned.
+    # The hook points are in execution order, and only the requested ones are returned.
     names = list(found.places)
     assert names[0] == "embedding.tokens" and names[-1] == "final.hidden"
     assert names.index("layers.0.mlp.output") < names.index("layers.1.residual")

@@ -115,7 +115,7 @@ def test_gated_attention_matches_the_authors_code(gate, monkeypatch):
 @pytest.mark.data
 def test_softpick_matches_the_authors_code(monkeypatch):
     if os.environ.get("LAZY_SOFTPICK") and importlib.util.find_spec("einops") is None:
-        # The authors' code imports einops for a layout that this test does not use.
+        # The authors' code imports einops for a layout that this test does not use, so a mock module is sufficient.
         monkeypatch.setitem(sys.modules, "einops", types.SimpleNamespace(rearrange=None))
     theirs = module_of("LAZY_SOFTPICK", "naive_softpick_attn", monkeypatch)
     q, k, v = (torch.randn(2, 4, 19, 16, requires_grad=True) for _ in range(3))

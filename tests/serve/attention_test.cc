@@ -232,7 +232,7 @@ TEST(Attention, Weights_MatchDirectComputation) {
   const nlohmann::json text = {{"prompt", ids}, {"max_tokens", 50}, {"temperature", 0}, {"return_token_ids", true}};
   const auto alone = Client(server.http.port()).post("/v1/completions", text).json()["choices"][0]["token_ids"];
   ASSERT_EQ(alone.size(), 50U);
-  Client writer(server.http.port());  // the server generates a stream while it answers the attention request
+  Client writer(server.http.port());  // this client receives a stream while the server answers the attention request
   writer.send(Client::post_text("/v1/completions", text.dump()));
 
   const Json json =

@@ -51,7 +51,8 @@ TEST(ChatTemplates, Rendering_MatchesTransformers) {
             "<|user|>hé</s>\n<|assistant|>you</s>\n<|assistant|>");
   EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");
   const std::string refusal = error_of([&] { render(*chat, {{"tool", "x"}}, true); });
-  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));        // the message that the template raises
+  // the error contains the message that the template raises
+  EXPECT_THAT(refusal, Names({std::string("tools are unknown")}));
   EXPECT_EQ(render(*chat, {{"user", "hi"}}, false), "<|user|>hi</s>\n");  // rendering still works
   EXPECT_EQ(render(*make_template("{{ messages | tojson }}"), {{"user", "<é>"}}, true),
             R"([{"role": "user", "content": "<é>"}])");
@@ -131,7 +132,7 @@ TEST(Chat, MissingTemplate_ErrorNamesTheFiles) {
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({"chat_template", "tokenizer_config.json"}));
 }
 
-// The template receives the same variables from a request as it does in transformers.
+// The template must receive the same variables from a request as in transformers.
 TEST(Chat, TemplateVariables_MatchTransformers) {
   SKIP_WITHOUT_JINJA();
   const auto prompt_of = [](const std::string& source, nlohmann::json body) {
@@ -211,7 +212,7 @@ TEST(Chat, BrokenTemplate_IsAServerError) {
   EXPECT_EQ(reply.status, 500);
   EXPECT_EQ(reply.json()["error"]["code"], "chat_template_error");
   EXPECT_THAT(reply.json()["error"]["message"].get<std::string>(), Names({std::string("line 1")}));
-  const Reply health = Client(http.port()).get("/health");  // completions still work
+  const Reply health = Client(http.port()).get("/health");  // the server still accepts requests for completions
   EXPECT_EQ(health.status, 200);
   EXPECT_EQ(health.json(), (Json{{"status", "ok"}, {"chat_unavailable", {{model.id, model.chat_problem}}}}));
   EXPECT_THAT(Client(http.port()).get("/metrics").body,

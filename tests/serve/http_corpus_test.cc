@@ -19,7 +19,8 @@ struct Conversation {
   std::string statuses;  // regular expression for the statuses of all responses on the connection, such as "200 404"
 };
 
-// A second request. Some tests also send it as a body, to detect request smuggling (a body that is read as a request).
+// A request that follows another request on the same connection. Some tests also send it as a body, to detect request
+// smuggling (a body that is read as a request).
 const std::string kNext = "GET /version HTTP/1.1\r\nHost: x\r\n\r\n";
 const std::string kJson = R"({"prompt":"x"})";
 

@@ -32,7 +32,7 @@ sys.path.insert(0, str(PARITY))
 import rows  # noqa: E402
 from serving import serving  # noqa: E402
 
-STOP, LONGEST = ["\n\n", " the"], 24  # stop strings and maximum length of the generated texts
+STOP, LONGEST = ["\n\n", " the"], 24  # stop strings, and maximum number of tokens of the generated texts
 
 
 def likelihoods(folder):

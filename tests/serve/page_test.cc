@@ -27,7 +27,8 @@ TEST(Page, Page_NeedsNoKeyAndNoOtherServer) {
   EXPECT_THAT(page.body, HasSubstr("</html>"));
   EXPECT_THAT(page.body, Not(HasSubstr("@PAGE")));
   EXPECT_THAT(page.body, Not(HasSubstr("https://")));
-  // The page has one script element and one style element. The content security policy contains the hash of each.
+  // The page has one script element and one style element. The content security policy must contain the hash of each
+  // element.
   for (const char* open : {"<script>", "<style>"}) {
     EXPECT_EQ(page.body.find(open), page.body.rfind(open)) << open;
   }

@@ -17,8 +17,8 @@ def choices(server):
     return server.complete(**GREEDY)["choices"]
 
 
-# Functions that damage a model folder. DAMAGES lists them with the words that the error message of a restarted server
-# must contain.
+# Each of the following functions damages a model folder. DAMAGES lists each function with the words that the error
+# message of a restarted server must contain.
 def truncate(folder):
     os.truncate(folder / "model.safetensors", (folder / "model.safetensors").stat().st_size // 2)
 
@@ -158,7 +158,8 @@ def test_requests_larger_than_the_cache_are_refused(lazy_binary, model_folder, f
         for thread in threads:
             thread.join()
         assert found == [40] * 8, found
-        # Each of the 128 texts is counted with the maximum number of tokens that it may generate.
+        # Each of the 128 texts may generate a quarter of the maximum length but ends after one token, so the request
+        # must succeed.
         many = server.complete(prompt="a", n=128, max_tokens=most // 4, logit_bias={"9": 100}, stop_token_ids=[9])
         assert {choice["finish_reason"] for choice in many["choices"]} == {"stop"}, many["choices"]
         metrics = server.idle_metrics()

@@ -57,7 +57,7 @@ class Page:
         if self.size == "phone":
             self.tab.tap(selector)
         else:
-            self.tab.point(selector)  # pointing at the token is sufficient to show it
+            self.tab.point(selector)  # pointing at a token already shows its weights
             self.wait_shown(column, index)
             self.tab.click(selector)
         self.tab.wait_for("view.kept")
@@ -179,7 +179,7 @@ def check_model(page):
     page.tab.click(".model:nth-child(1) .cell[data-head='1,0']")
     page.wait_shown(0, 14, (1, 0))
     check_weights(page, 0, 14, [1, 0])
-    # Layers and heads are numbered from 0.
+    # The page numbers layers and heads from 0.
     assert "layer 1, head 0" in page.read("columns[0].element.innerText").lower()
     names = page.read("[...columns[0].element.querySelectorAll('.grid .name')].map(e => e.textContent)")
     assert names == ["all", "0", "1", "0", "1"], names

@@ -57,7 +57,7 @@ def test_second_signal_cancels_running_requests(lazy_binary, model_folder, name)
         server.process.send_signal(number)
         wait_until_draining(server)
         assert server.process.poll() is None
-        time.sleep(0.3)  # two signals within 0.2 s count as one
+        time.sleep(0.3)  # the server would treat two signals within 0.2 s as one
         server.process.send_signal(number)
         assert events(answer)[-1]["error"]["code"] == "cancelled"
         assert server.process.wait(60) == 128 + number

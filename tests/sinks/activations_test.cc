@@ -96,7 +96,7 @@ TEST(ActivationReport, SavedTable_ContainsOnlySavedActivations) {
   const std::string table = saved_table("out.safetensors", found);
   EXPECT_THAT(table, HasSubstr("|layers.1.residual|" + std::to_string(kIds.size()) + " x 24|"));
   EXPECT_THAT(table, Names({"layers.1.residual", "float32", "out.safetensors"}));
-  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // the header is one of the three lines
+  EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 3);  // three lines, the first of which is the header
 }
 
 TEST(ActivationReport, Report_ReflectsInterventions) {

@@ -73,7 +73,7 @@ TEST_P(WeightMeasuresOf, Match_FullMatrices) {
       for (int64_t h = 0; h < 4; ++h) {
         const at::Tensor& w = weights[static_cast<size_t>(l)][static_cast<size_t>(h)];
         for (int64_t k = 0; k < length; ++k) {
-          double sum = 0;  // the definition, computed separately for each query
+          double sum = 0;  // the sum of the definition, computed separately for each key
           for (int64_t i = k; i < length; ++i) sum += w[i][k].item<double>();
           alpha[l][h][k] += sum / double(length - k) / double(samples);
           sink[l][h][k] += (sum / double(length - k) > threshold) / double(samples);

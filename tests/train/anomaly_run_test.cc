@@ -33,7 +33,8 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using Json = nlohmann::ordered_json;
 
-constexpr int kRare = 43;  // index of the unusual document: the only one with the letter Z, or one of noise
+// index of the unusual document, which is the only one with the letter Z or consists of noise
+constexpr int kRare = 43;
 
 // Writes a corpus of documents that consist of words, except for document 43, whose text is `rare`. Documents are read
 // in order, and training reads document 43 at about step 25.

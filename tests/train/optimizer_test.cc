@@ -35,7 +35,7 @@ void set_gradients(const AdamW::Parameters& parameters, uint64_t seed, double sc
   }
 }
 
-// Reference implementation in float64, one element at a time.
+// Reference implementation of AdamW in float64, which updates one element at a time.
 struct Reference {
   std::vector<double> w, m, v;
   explicit Reference(const at::Tensor& tensor) : m(tensor.numel()), v(tensor.numel()) {

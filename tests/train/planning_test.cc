@@ -166,7 +166,7 @@ TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
       model.set_compute_dtype(bf16 ? at::kBFloat16 : at::kFloat);
       model.set_checkpointing(q.checkpointing);
       AdamW optimizer(model.parameters(), {});
-      model.loss(ids, ids).backward();  // creates tables, gradients and copies of weights
+      model.loss(ids, ids).backward();  // this first backward pass creates tables, gradients and copies of weights
       const int64_t before = counter.live;
       at::Tensor loss = model.loss(ids, ids);
       const int64_t head_copy = bf16 ? q.model.vocab_size * q.model.hidden_size * 2 : 0;
@@ -318,7 +318,8 @@ TEST(Plan, Plan_FollowsConfiguration) {
   EXPECT_TRUE(attention("none")["activations"].contains("attention"));
   EXPECT_TRUE(attention("attention")["activations"].contains("inputs of attention"));
   EXPECT_TRUE(attention("full")["activations"].contains("inputs of the layers"));
-  EXPECT_EQ(make_plan(shipped_with({}), options)["dtype"], "bf16");  // independent of the default dtype of this machine
+  // the plan does not depend on the default dtype of this machine
+  EXPECT_EQ(make_plan(shipped_with({}), options)["dtype"], "bf16");
   EXPECT_EQ(make_plan(shipped_with({"training.dtype=fp32"}), options)["dtype"], "fp32");
   // Training accepts every sharding mode that the plan lists.
   for (const auto& [mode, plan] : make_plan(shipped_with({}), options)["memory"].items()) {

@@ -27,9 +27,9 @@ TEST(Schedule, Cosine_MatchesFormula) {
     const double x = (t - 1024.0) / (20480.0 - 1024.0);
     EXPECT_DOUBLE_EQ(schedule.rate(t), 4e-4 * (0.1 + 0.9 * 0.5 * (1 + std::cos(std::numbers::pi * x)))) << t;
   }
-  EXPECT_DOUBLE_EQ(schedule.rate(10752), 4e-4 * 0.55);  // middle of the cosine decay
+  EXPECT_DOUBLE_EQ(schedule.rate(10752), 4e-4 * 0.55);  // this step is in the middle of the cosine decay
   EXPECT_DOUBLE_EQ(schedule.rate(20480), 4e-5);
-  EXPECT_DOUBLE_EQ(schedule.rate(30000), 4e-5);  // constant after the last step
+  EXPECT_DOUBLE_EQ(schedule.rate(30000), 4e-5);  // after the last step, the rate stays constant
 }
 
 TEST(Schedule, Linear_ReachesTheSameEnd) {

@@ -44,7 +44,7 @@ struct Ended {
 class Child {
  public:
   using Environment = std::vector<std::pair<std::string, std::string>>;
-  // `max_file_bytes` > 0: no file may become larger than this, which simulates a full disk.
+  // If `max_file_bytes` is not 0, no file may become larger than this. This simulates a full disk.
   Child(const std::vector<std::string>& arguments, const std::filesystem::path& scratch, int64_t max_file_bytes = 0,
         const Environment& environment = {}, const std::string& command = "train");
   Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)), output_(other.output_), errors_(other.errors_) {}

@@ -52,7 +52,7 @@ TEST(Validation, ValidationLoss_IsReproducibleMean) {
   auto [held_out, model] = setting("lazy");
   double sum = 0;
   const int64_t sequences = 6, stride = held_out.size() / sequences;
-  ASSERT_GT(stride, 1);  // With a stride above 1, the sampled sequences are spread over the whole split.
+  ASSERT_GT(stride, 1);  // so that the sampled sequences are spread over the whole split
   for (int64_t i = 0; i < sequences; ++i) {
     const Batch batch = read_batch(held_out, i * stride, 1, kLength);
     const at::Tensor logp = model.log_likelihood(batch.ids, batch.labels).first;

@@ -38,7 +38,8 @@ TEST(SentencePieceSymbols, Training_KeepsFlagsOfLibTorch) {
   FLAGS_minloglevel = 1234567;
   std::vector<std::string> texts;
   for (int i = 0; i < 200; ++i) texts.push_back("the quick brown fox jumps over dog number " + std::to_string(i));
-  const auto tokenizer = train_sentencepiece(texts, 320);  // sets SentencePiece's variable FLAGS_minloglevel
+  // this sets SentencePiece's variable FLAGS_minloglevel and must not change LibTorch's
+  const auto tokenizer = train_sentencepiece(texts, 320);
   EXPECT_EQ(FLAGS_minloglevel, 1234567);
   FLAGS_minloglevel = former;
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the fox")), "the fox");

@@ -9,7 +9,7 @@
 
 using namespace lazy;
 
-// Thrown when parsing is complete, before a command would run.
+// This exception is thrown when parsing is complete, before a command would run.
 struct Parsed {};
 
 LAZY_FUZZ_TARGET(command_line) {

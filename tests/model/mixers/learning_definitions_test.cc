@@ -115,7 +115,8 @@ class Definition {
     return at::matmul(y, w(at + "o_proj.weight").t());
   }
 
-  // Returns the query, key or value input of the memory, (length, heads, dim): projection, convolution over time, SiLU.
+  // Returns the query, key or value input of the memory with shape (length, heads, dim). It is the result of a
+  // projection, a convolution over time, and SiLU.
   at::Tensor stream(const at::Tensor& x, const std::string& name) const {
     const at::Tensor projected = at::matmul(x, w("memory." + name + "_proj.weight").t()),
                      taps = w("memory." + name + "_conv1d.weight").squeeze(1);

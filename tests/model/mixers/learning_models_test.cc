@@ -53,7 +53,7 @@ std::vector<Shape> shapes() {
   out.back().config.mixer.conv_size = 0;
   out.back().config.mixer.memory_norm = false;
   for (const char* name : {"titans_mac", "titans_mag", "titans_mal"}) {
-    out.push_back({name + 7, small_learner(name)});  // without persistent tokens, convolutions and norm
+    out.push_back({name + 7, small_learner(name)});  // a model without persistent tokens, convolutions and norm
     out.back().config.mixer.persistent = 0;
     out.back().config.mixer.conv_size = 0;
     out.back().config.mixer.memory_norm = false;
@@ -219,7 +219,8 @@ TEST_P(LearningModel, PackedDocuments_AreIndependent) {
   PackedSequences packed;
   packed.ids = at::cat({a, b}, 1).squeeze(0);
   packed.positions = at::cat({at::arange(21), at::arange(38)}).to(model.device());
-  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);  // in CPU memory, as in evaluation
+  // cu_seqlens is in CPU memory, as in evaluation
+  packed.cu_seqlens_q = packed.cu_seqlens_k = at::tensor({0, 21, 59}, at::kInt);
   packed.longest = 38;
   const at::Tensor together = hidden(packed.ids.unsqueeze(0), {.packed = &packed});
   EXPECT_LT(off(together, at::cat({hidden(a), hidden(b)}, 1)), 1e-4);

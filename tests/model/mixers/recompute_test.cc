@@ -107,7 +107,7 @@ TEST_F(ActivationBudgets, FirstStep_RecomputesAndLaterStepsKeepWhatFits) {
   counted.memory = {.reserved = 72, .free = 8, .total = 100};
   EXPECT_EQ(functions_run_in_step(), 4);
   EXPECT_EQ(functions_run_in_step(), 4);
-  counted.memory.free = 7;  // another process has allocated memory
+  counted.memory.free = 7;  // simulates that another process has allocated memory
   EXPECT_EQ(functions_run_in_step(), 5);
   counted.memory.free = 9;
   EXPECT_EQ(functions_run_in_step(), 3);

@@ -25,7 +25,7 @@ TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
            Product{136, 3328, 64, false, true, false, false},  // clusters with one block per multiprocessor
            Product{70, 256, 900, false, false, false, true},   // clusters with two blocks per multiprocessor
            Product{70, 512, 1500, false, true, false, false},  // clusters with three blocks per multiprocessor
-           Product{70, 256, 2500, false, true, false, false},  // no clusters, because there would be too many
+           Product{70, 256, 2500, false, true, false, false},  // no clusters, because there would be too many of them
            // no clusters, because the parts do not fit in shared memory
            Product{70, 12544, 36, false, true, false, false},
            Product{100, 256, 68, true, false, false, true},     // tiles of 64 x 64, one chunk at a time

@@ -51,7 +51,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
-// Functions for device code.
+// The following functions are called in device code.
 using std::isfinite;
 using std::isinf;
 using std::isnan;
@@ -217,7 +217,7 @@ inline int __any_sync(uint32_t mask, int value) { return emulated::ballot(mask, 
 inline int __all_sync(uint32_t mask, int value) { return emulated::ballot(mask, value != 0) == mask; }
 inline uint32_t __activemask() { return ~0u; }
 
-// Functions for host code.
+// The following types and functions are used in host code.
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation };
 using cudaStream_t = void*;
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize, cudaFuncAttributePreferredSharedMemoryCarveout };
