@@ -33,7 +33,7 @@ class CommandLine : public ::testing::Test {
     return run_command(LAZY_BINARY " " + arguments);
   }
   static bool has(const std::string& program) { return run_command("command -v " + program).first == 0; }
-  // Runs the program on a new terminal (script, of util-linux).
+  // Runs the program on a new terminal, with the command `script` of util-linux.
   static std::string on_terminal(const std::string& variables, const std::string& arguments) {
     return run_command("TERM=xterm " + variables + " script -qec '" LAZY_BINARY " " + arguments + "' /dev/null").second;
   }

@@ -1,4 +1,4 @@
-"""Files written by earlier versions must be readable by the current program, with the same results.
+"""Tests that the current program reads the files of earlier versions and computes the same results with them.
 
 Losses are compared with a tolerance of 1e-4, because the order of summation depends on the processor.
 """

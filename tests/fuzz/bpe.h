@@ -1,4 +1,4 @@
-// Checks that are used for both readers of byte-level BPE files. They run after a reader has accepted its files.
+// Defines checks for both readers of byte-level BPE files. The checks run after a reader has accepted its files.
 #pragma once
 #include "data/tokenizers/bpe.h"
 

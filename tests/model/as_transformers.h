@@ -87,7 +87,7 @@ for where in (w for w in folder.iterdir() if w.is_dir()):
 
 using Observed = std::map<std::string, at::Tensor>;
 
-// Computes the same results with our model, under the same names as in out.safetensors.
+// Computes the results that out.safetensors contains with our model, under the same names.
 inline Observed observed(LanguageModel& model, const at::Tensor& ids) {
   Observed out;
   {

@@ -28,7 +28,7 @@ at::Tensor twice_product(const at::Tensor& a, const at::Tensor& b) {
   return out;
 }
 
-// Returns [y is the unchanged x, y is pinned, y was created in inference mode].
+// Returns three truth values: y is the unchanged x; y is pinned; y was created in inference mode.
 at::Tensor seen(const at::Tensor& x, const at::Tensor& y) {
   static const SeenTensor first(x);
   at::Tensor out = at::empty({3}, x.options().dtype(at::kBool));

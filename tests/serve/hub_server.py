@@ -10,7 +10,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def answer(self, status, body=b"", **headers):
-        """Sends the status, `headers` (Content_Type for Content-Type) and, unless the request is HEAD, the body."""
+        """Sends the status, the headers ("_" in a name becomes "-") and, unless the request is HEAD, the body."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)

@@ -1,5 +1,6 @@
-// Tests the controls of the sink measures. Sink ratios of rows with equal scores, and models with a post-hoc offset,
-// are compared with explicit weights. Outliers of the residual stream are compared with plain loops.
+// Tests the controls of the sink measures, which are values to compare the measures with. Sink ratios of rows with
+// equal scores, and models with a post-hoc offset, are compared with explicit weights. Outliers of the residual stream
+// are compared with plain loops.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,8 @@
 
 namespace lazy {
 
-// Returns the exit status (-1 if a signal ended the process) and its complete output.
+// Runs a command. Returns its exit status (-1 if a signal ended the process), and its standard output and standard
+// error.
 inline std::pair<int, std::string> run_command(const std::string& command) {
   std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
   if (!pipe) return {-1, "popen failed"};

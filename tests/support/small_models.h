@@ -28,8 +28,8 @@ inline ModelConfig small_config(const std::string& normalizer = "softmax") {
   return c;
 }
 
-// Returns a configuration of a family of Llama's or of model/families/, with all properties that distinguish the
-// family.
+// Returns a configuration of one of Llama's families or of the families in model/families/. It has all properties that
+// distinguish the family.
 inline ModelConfig small_family(const std::string& name) {
   ModelConfig c = small_config();
   c.family = *kModelFamilies.find(name);

@@ -1,4 +1,5 @@
-// Tests [checkpoint] in a configuration: background writes, which checkpoints are kept, and which models are exported.
+// Tests the section [checkpoint] of a configuration: background writes, which checkpoints are kept, and which models
+// are exported.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

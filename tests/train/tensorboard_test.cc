@@ -41,7 +41,7 @@ TEST(EventWriter, Events_AreReadByIndependentReader) {
   EXPECT_EQ(events[2].scalars.at("throughput(tps)"), 11234.5f);
 }
 
-// Tests the test's own reader: it must reject a file in which any bit is flipped.
+// Tests the reader that these tests use: it must reject a file in which any bit is flipped.
 TEST(EventWriter, IndependentReader_DetectsEveryFlippedBit) {
   const ScratchFolder folder;
   EventWriter writer(folder / "tensorboard", 1);

@@ -136,7 +136,7 @@ void land(const std::vector<Copy>& copies) {
   for (const Copy& copy : copies) std::memcpy(copy.to, copy.bytes, 16);
 }
 
-// Runs the blocks of one cluster. The first one has the index blockIdx; the others follow along x.
+// Runs the blocks of one cluster. The first block has the index blockIdx; the other blocks follow along x.
 void run_cluster(unsigned blocks, const std::function<void()>& kernel) {
   static boost::context::pooled_fixedsize_stack stacks(size_t{128} << 10);
   const int block_threads = static_cast<int>(blockDim.x * blockDim.y * blockDim.z),

@@ -39,7 +39,7 @@ TEST(ShortConvolution, Convolution_MatchesGroupedConvolution) {
   }
 }
 
-// Computes one token for each of more sequences than a GPU grid can have along an axis.
+// Computes one token per sequence, for more sequences than a GPU grid may have blocks along an axis.
 TEST(ShortConvolution, SingleTokenOfManySequences_MatchesSeparateSequences) {
   const int64_t batch = 70000, few = 3;
   ConvolutionInputs in = inputs(1, 4, true, batch);

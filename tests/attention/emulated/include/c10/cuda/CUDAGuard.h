@@ -1,4 +1,5 @@
-// Replaces PyTorch's header in the CPU emulator that runs CUDA kernels in tests, whose only device is the CPU.
+// Replaces PyTorch's CUDAGuard.h in the CPU emulator that runs CUDA kernels in tests. The guard does nothing, because
+// the only device is the CPU.
 #pragma once
 #include <c10/core/Device.h>
 

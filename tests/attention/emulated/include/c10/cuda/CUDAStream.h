@@ -1,4 +1,5 @@
-// Replaces PyTorch's header in the CPU emulator that runs CUDA kernels in tests, in which launches are synchronous.
+// Replaces PyTorch's CUDAStream.h in the CPU emulator that runs CUDA kernels in tests. Streams have no effect, because
+// launches are synchronous.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,4 +1,5 @@
-// Replaces src/attention/cuda/hopper.cuh in the emulator, without PTX, with the functions that src/ops uses.
+// Replaces src/attention/cuda/hopper.cuh in the CPU emulator that runs CUDA kernels in tests. It contains the functions
+// that src/ops uses, without PTX.
 #pragma once
 #include "attention/cuda/hopper_pipeline.cuh"
 
