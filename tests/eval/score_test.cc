@@ -38,8 +38,8 @@ ModelConfig sliding() {
   return config;
 }
 
-// A model with LongRoPE. The test windows have up to 64 tokens, some fewer and some more than the model's original
-// length.
+// Returns the configuration of a model with LongRoPE. The test windows have up to 64 tokens, some fewer and some more
+// than the model's original length.
 ModelConfig longrope() {
   ModelConfig config = tiny();
   const auto pairs = static_cast<size_t>(config.rotary_dim() / 2);
@@ -206,14 +206,10 @@ TEST(Requests, LongRequest_IsTruncatedAtStart) {
 
 TEST(Prefix, AdjacentWindowsWithCommonPrefix_FormGroup) {
   // the first three windows share a prefix of 3 tokens
-  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}},
-                                       {{1, 2, 3, 6}, {9}},
-                                       // the fourth window shares no prefix with its neighbors
-                                       {{1, 2, 3}, {9}},
-                                       {{7, 2, 3}, {9}},
-                                       {{8, 8, 8, 8}, {9}},
-                                       {{8, 8, 8, 8}, {9}},  // identical windows
-                                       {{8, 1}, {9}}};       // one common token is not enough to form a group
+  const std::vector<Window> windows = {{{1, 2, 3, 4, 5}, {9}}, {{1, 2, 3, 6}, {9}}, {{1, 2, 3}, {9}},
+                                       {{7, 2, 3}, {9}},  // this window shares no prefix with its neighbors
+                                       {{8, 8, 8, 8}, {9}},    {{8, 8, 8, 8}, {9}},  // identical windows
+                                       {{8, 1}, {9}}};  // one common token is not enough to form a group
   EXPECT_EQ(group_by_prefix(windows),
             (std::vector<PrefixGroup>{{0, 3, 3, 6}, {3, 1, 0, 3}, {4, 2, 4, 4}, {6, 1, 0, 2}}));
   EXPECT_TRUE(group_by_prefix({}).empty());

@@ -83,7 +83,8 @@ class PublishedTransformerXl {
            w(name + ".bias");
   }
 
-  // x: hidden states of the segment. all: hidden states of the memory, followed by the ones of the segment.
+  // Returns the output of layer n. x: hidden states of the segment. all: hidden states of the memory, followed by the
+  // hidden states of the segment.
   at::Tensor layer(int64_t n, const at::Tensor& x, const at::Tensor& all, at::Tensor* seen) const {
     const std::string at = "transformer.layers." + std::to_string(n) + ".", attention = at + "dec_attn.",
                       mlp = at + "pos_ff.";

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ARCHITECTURE = "sm_90"  # including variants such as sm_90a
+ARCHITECTURE = "sm_90"  # also matches variants such as sm_90a
 
 
 def cuobjdump():

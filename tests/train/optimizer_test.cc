@@ -96,7 +96,7 @@ TEST(AdamW, MissingGradient_CountsAsZeroAndFrozenParametersAreSkipped) {
   set_gradients({p[0]}, 1, 1);
   optimizer.step(0.1, optimizer.gradient_norm(), 0);
   EXPECT_TRUE(at::equal(p[2].second, frozen));
-  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // without gradient and weight decay, it is unchanged
+  EXPECT_TRUE(at::equal(p[1].second, norm_weight));  // unchanged, because it has neither a gradient nor weight decay
   EXPECT_EQ(optimizer.state().size(), 1u + 2 * 2);
 }
 

@@ -158,7 +158,8 @@ TEST(PlannedMemory, PlannedMemoryOfMixers_MatchesAllocations) {
       if (hybrid) q.model.mixer.attention_layers = {1};
       const auto state = state_parts(q);
       const int64_t planned = sum(activation_parts(q), "tokens"),
-                    peak = peak_bytes(q);  // peak_bytes measures with a separate allocator
+                    // called before `counter` is created, because peak_bytes() uses a separate counting allocator
+          peak = peak_bytes(q);
       const at::Tensor ids = at::randint(50, {q.batch_size, q.seq_len}, at::kLong);
       CountingAllocator counter;
       const int64_t start = counter.live;

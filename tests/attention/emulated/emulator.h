@@ -50,10 +50,10 @@ char* dynamic_memory();
 // calls operation(slots, mask), where slots contains the arguments of all lanes.
 using Operation = void (*)(void* const* slots, uint32_t mask);
 void meet_warp(uint32_t mask, void* slot, Operation operation);
-// Barrier of all running threads of the block. Returns whether at least one thread passed a true `value`.
+// Waits at a barrier of all running threads of the block. Returns whether at least one thread passed a true `value`.
 bool meet_block(bool value);
-// Named barrier of `count` threads of the block. All threads that wait must be at the same source location; other
-// threads may arrive by arrive_threads() without waiting.
+// Waits at a named barrier of `count` threads of the block. All threads that wait must be at the same source location;
+// other threads may arrive by arrive_threads() without waiting.
 void named_barrier(int count, const std::source_location& place);
 void arrive_threads(int count);
 // Yields to other threads. Must be called in loops that wait for a value that another thread of the same block or

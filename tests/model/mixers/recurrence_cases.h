@@ -36,7 +36,7 @@ struct Case {
     return delta ? recurrence::delta_rule_chunks(in, chunk) : recurrence::decay_chunks(in, chunk);
   }
 
-  // Keys have norm 1, as in the mixers that use the delta rule.
+  // Returns random inputs. Keys have norm 1, as in the mixers that use the delta rule.
   Inputs inputs(uint64_t seed) const {
     Inputs in;
     in.q = randn({batch, length, groups, key_dim}, seed);

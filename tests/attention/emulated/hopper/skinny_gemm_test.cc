@@ -20,14 +20,13 @@ namespace {
 TEST(SkinnyGemmHopperSlow, WgmmaGemm_MatchesSkinnyGemm) {
   const As hopper(kGpus[0]);
   for (const Product& p : {
-           Product{65, 256, 40, false, false, false, true},    // clusters with one block per multiprocessor
-           Product{70, 1024, 132, false, true, false, false},  // clusters with one block per multiprocessor
-           Product{136, 3328, 64, false, true, false, false},  // clusters with one block per multiprocessor
-           Product{70, 256, 900, false, false, false, true},   // clusters with two blocks per multiprocessor
-           Product{70, 512, 1500, false, true, false, false},  // clusters with three blocks per multiprocessor
-           Product{70, 256, 2500, false, true, false, false},  // no clusters, because there would be too many of them
-           // no clusters, because the parts do not fit in shared memory
-           Product{70, 12544, 36, false, true, false, false},
+           Product{65, 256, 40, false, false, false, true},     // clusters with one block per multiprocessor
+           Product{70, 1024, 132, false, true, false, false},   // clusters with one block per multiprocessor
+           Product{136, 3328, 64, false, true, false, false},   // clusters with one block per multiprocessor
+           Product{70, 256, 900, false, false, false, true},    // clusters with two blocks per multiprocessor
+           Product{70, 512, 1500, false, true, false, false},   // clusters with three blocks per multiprocessor
+           Product{70, 256, 2500, false, true, false, false},   // no clusters, because there would be too many of them
+           Product{70, 12544, 36, false, true, false, false},   // no clusters: the parts exceed the shared memory
            Product{100, 256, 68, true, false, false, true},     // tiles of 64 x 64, one chunk at a time
            Product{65, 2816, 20, true, false, true, true},      // tiles of 64 x 64, one chunk at a time
            Product{130, 512, 40, true, true, false, false},     // tiles of 64 x 64, two chunks at a time

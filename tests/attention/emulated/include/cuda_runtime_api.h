@@ -269,7 +269,7 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cud
 
 namespace emulated {
 
-// Limit of the dynamic shared memory per kernel, as set by cudaFuncSetAttribute.
+// Returns the limits of the dynamic shared memory per kernel, which cudaFuncSetAttribute has set.
 inline std::map<const void*, int>& shared_limits() {
   static std::map<const void*, int> limits;
   return limits;
