@@ -1,4 +1,4 @@
-// The interventions of the study of GPT-2's query bias, on random weights.
+// Tests the interventions of the study of GPT-2's query bias in models with random weights.
 #include "sinks/effective_positions.h"
 
 #include <ATen/ATen.h>
@@ -76,8 +76,8 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     const AttentionProjections p = model.projections(1);
     const at::Tensor x = plain.at.at("layers.1.attention.input");
 
-    // 1: without the query bias b_Q, the scores of key j decrease by Delta_j + b_Q . b_K for every query, where
-    // Delta_j = gamma . x_j and gamma = W_k^T b_Q.
+    // Intervention 1: without the query bias b_Q, the scores of key j decrease by Delta_j + b_Q . b_K for every query,
+    // where Delta_j = gamma . x_j and gamma = W_k^T b_Q.
     Read changed = read(model, some_text(), Interventions().set_zero("h.1.attn.c_attn.bias[0:24]"));
     expect_nothing_before(model, "layers.1.attention.q.projected", changed, plain);
     const at::Tensor of_biases = (p.q_bias * p.k_bias).view({4, 6}).sum(1).to(at::kDouble);
@@ -89,8 +89,8 @@ TEST(QueryBias, Interventions_ChangeOnlyLaterTensors) {
     EXPECT_TRUE(at::equal(changed.at.at("layers.1.attention.k"), plain.at.at("layers.1.attention.k")));
     EXPECT_FALSE(at::equal(changed.at.at("layers.2.residual"), plain.at.at("layers.2.residual")));
 
-    // 2 and 3: a vector is added to the residual stream after the first layer, at the first position (2) and at the
-    // first two positions (3).
+    // Interventions 2 and 3: a vector is added to the residual stream after the first layer, at the first position (2)
+    // and at the first two positions (3).
     const at::Tensor epe = effective_positions(model).to(at::kDouble), stream = plain.at.at("layers.1.residual");
     const std::string away = "layers.1.residual[0]=epe[1] - epe[0]", there = "layers.1.residual[1]=epe[0] - epe[1]";
     changed = read(model, some_text(), Interventions().add(away));
