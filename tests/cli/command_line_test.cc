@@ -55,7 +55,7 @@ TEST_F(CommandLine, InstalledProgram_Runs) {
       run_command("cmake --install " + build.string() + " --component program --prefix " + prefix.string());
   EXPECT_EQ(status, 0) << out;
   EXPECT_EQ(run_command((prefix / "bin/lazy").string() + " --version"), lazy("--version"));
-  // The installed models and recipes are found from any working directory.
+  // The installed program must find its models and recipes from any working directory.
   EXPECT_EQ(run_command("cd / && " + (prefix / "bin/lazy").string() + " info lazy-340m+15b").first, 0);
   // The operators are loaded from the installed files and not from the build folder, which may have been deleted.
   const auto [ldd_status, libraries] = run_command("ldd " + (prefix / "bin/lazy").string());

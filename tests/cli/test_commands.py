@@ -255,7 +255,7 @@ def test_repro_is_an_alias_of_lab(lazy_binary, tmp_path):
     assert repro.returncode == 0 and {"fig10", "gpt2"} <= {row["recipe"] for row in json.loads(repro.stdout)}
     [line] = repro.stderr.strip().splitlines()
     assert "`lazy repro` is now `lazy lab`" in line
-    # Options and recipes that `lazy lab` does not have give its error messages.
+    # `lazy repro` passes its arguments on, so unsupported options and recipes give the errors of `lazy lab`.
     for arguments, names in (
         (["evidence"], ["'evidence'", "lazy lab list"]),
         (["list", "--records", "x"], ["--records"]),

@@ -91,7 +91,7 @@ TEST_F(ConfigFiles, ModelAndRecipe_AreNamesOrFiles) {
   EXPECT_TRUE(names_shipped_model("lazy-340m+15b"));
   EXPECT_FALSE(names_shipped_model("organization/lazy-340m"));
   EXPECT_THAT(error_of([] { compose_config("lazy-350m", "15b"); }), Names({"--model", "lazy-350m", "lazy-340m"}));
-  // Models that are now variants of other models: the error names the new call.
+  // Some former models are now variants of other models. For their names, the error contains the new name.
   EXPECT_TRUE(names_shipped_model("sigmoid-340m"));
   EXPECT_THAT(error_of([] { compose_config("sigmoid-340m", "15b"); }), Names({"--model", "transformer-340m+sigmoid"}));
   EXPECT_THAT(error_of([] { resolve_config("softmax-sink-760m+30b"); }), Names({"transformer-760m+softmax-sink"}));

@@ -1,4 +1,4 @@
-// Measurements of `lazy measure` on models with random weights, compared with their definitions.
+// Compares measurements of `lazy measure` on models with random weights with their definitions.
 #include "measure/kinds.h"
 
 #include <ATen/ATen.h>
@@ -30,7 +30,8 @@ TEST_F(MeasuredModels, Caches_HaveExpectedSizesAndReads) {
                       {"read_texts", 2},
                       {"decoded", 4},
                       {"caches", {"streaming:0+6", "streaming:2+4", "heaviest:3+3"}}};
-  constexpr double kARow = 8 * 4, kRows = 2 * 4;  // bytes in fp32; layers times heads
+  // kARow: bytes of one key or value vector (8 fp32 values); kRows: layers times heads
+  constexpr double kARow = 8 * 4, kRows = 2 * 4;
   for (const char* model : {"softmax", "lazy"}) {
     SCOPED_TRACE(model);
     const Json found = experiment("cache", model, settings);
@@ -48,7 +49,7 @@ TEST_F(MeasuredModels, Caches_HaveExpectedSizesAndReads) {
     LanguageModel whole = LanguageModel::load(folder_ / model);
     const ModelAndTexts read = subject(model, 3, 41);
     const at::NoGradGuard guard;
-    double alive = 0;  // keys with nonzero weight for the last four of 24 tokens, over all layers and heads
+    double alive = 0;  // number of keys with nonzero weight for the last four of 24 tokens, over all layers and heads
     for (size_t n = 0; n < 2; ++n) {
       ForwardOptions options;
       options.return_stats = true;
@@ -70,7 +71,8 @@ TEST_F(MeasuredModels, Caches_HaveExpectedSizesAndReads) {
               Names({"cache", "read_at", 40, "decoded", 4, "[24,8]"}));
 }
 
-// A sliding window over the cache equals sliding-window attention, because RoPE depends only on distances.
+// With a softmax model, attention over a cache that contains only the latest tokens must equal sliding-window
+// attention, because RoPE depends only on distances.
 TEST_F(MeasuredModels, Streaming_MatchesFullForward) {
   const Json values = experiment("streaming", "softmax", {{"texts", 3}, {"times", 4}, {"window", 1024}});
   EXPECT_EQ(values.at("window_tokens"), kContext);
@@ -100,7 +102,7 @@ TEST_F(MeasuredModels, Spread_MatchesHookedTensors) {
   for (size_t n = 0; n < 2; ++n) {
     double residual = 0, of_values = 0, sink = 0;
     ActivationHooks probes;
-    // The variance at the first position divided by the mean over the other positions, minus 1.
+    // Returns the variance at the first position divided by the mean variance at the other positions, minus 1.
     const auto ratio = [](const at::Tensor& rows) {
       const at::Tensor variance = rows.to(at::kDouble).var(1, /*unbiased=*/true);
       return variance[0].item<double>() / variance.slice(0, 1).mean().item<double>() - 1;
@@ -149,7 +151,7 @@ TEST_F(MeasuredModels, Repetition_MatchesAttentionWeights) {
   }
 }
 
-// A small GPT-2 with random weights, the tokenizer `bytes` and a text.
+// A test fixture with a small GPT-2 with random weights, the tokenizer `bytes` and a text.
 class MeasuredGpt2 : public testing::Test {
  protected:
   const fs::path folder_ =

@@ -1,4 +1,4 @@
-// The kinds model_latency and speed: the variants of a model, and the measured values.
+// Tests the measurement kinds model_latency and speed: the variants of a model, and the measured values.
 #include "measure/latency.h"
 
 #include <ATen/ATen.h>
@@ -36,7 +36,7 @@ class Latency : public MeasuredModels {
 
 at::Tensor some_text() { return at::arange(40).remainder(7).add(80).unsqueeze(0); }
 
-// Returns scores and weights of the first layer, whose input is equal in all variants of a model.
+// Returns the scores and weights of the first layer. Its input is equal in all variants of a model.
 std::pair<at::Tensor, at::Tensor> first_layer(LanguageModel& model) {
   std::pair<at::Tensor, at::Tensor> out;
   ActivationHooks hooks;
@@ -91,7 +91,7 @@ TEST_F(Latency, AliveFraction_MatchesFullForward) {
     for (const auto& text : sinks::spread_samples(ids, length + 3, 2, tokenizer->bos_id())) {
       const auto stats = model.forward(at::tensor(text, at::kLong).unsqueeze(0), options).stats;
       for (const at::Tensor& layer : stats) {
-        const at::Tensor alive = layer.select(0, 2).to(at::kDouble).mean(1)[0];  // (length), mean over heads
+        const at::Tensor alive = layer.select(0, 2).to(at::kDouble).mean(1)[0];  // shape (length): mean over heads
         const at::Tensor visible = at::arange(1, length + 4, at::kDouble);
         prefill += (alive.slice(0, 0, length).sum() / visible.slice(0, 0, length).sum()).item<double>() / 4;
         decode += (alive / visible).slice(0, length).mean().item<double>() / 4;

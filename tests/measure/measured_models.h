@@ -1,4 +1,4 @@
-// A corpus and two models with RoPE and random weights, "softmax" and "lazy", for tests of measurements.
+// A test fixture with a corpus and two models, "softmax" and "lazy". The models have RoPE and random weights.
 #pragma once
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@ namespace lazy::measure {
 
 inline constexpr int64_t kContext = 24;
 
-// Runs a kind of measurement with its default settings, changed by `more`.
+// Runs a kind of measurement with its default settings, except for the settings in `more`.
 inline Json measured(const char* kind, const Json& more) {
   Json settings = find_kind(kind).defaults;
   settings.update(more);
@@ -50,7 +50,7 @@ class MeasuredModels : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  // The settings that select a model and the corpus.
+  // Returns the settings that select a model and the corpus.
   Json inputs(const char* model) const {
     return {{"model", (folder_ / model).string()}, {"corpus", (folder_ / "corpus").string()}};
   }

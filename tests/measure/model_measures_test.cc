@@ -1,4 +1,5 @@
-// The kind model of `lazy measure`: all parts of a record for a softmax model and for a Lazy model, and the helpers.
+// Tests the kind `model` of `lazy measure`: all parts of a record for a softmax model and for a Lazy model, and the
+// helper functions.
 #include "measure/model_measures.h"
 
 #include <gmock/gmock.h>
@@ -102,7 +103,7 @@ class ModelMeasures : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // Measures a model of two layers with random weights.
+  // Returns the measures of a model with two layers and random weights.
   Json measures(Normalizer normalizer, int64_t distance_bias_window, double rope_base) const {
     const auto tokenizer = load_tokenizer("bytes");
     ModelConfig c;

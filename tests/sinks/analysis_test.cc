@@ -70,7 +70,7 @@ TEST(Analysis, Json_HasMeasuresAndMaps) {
   EXPECT_EQ(json["per_head"]["density"].get<HeadMatrix>(), result.measures.density);
   EXPECT_EQ(json["overall"]["sink_1_0.3"], mean(result.sink_1));
   const auto& maps = json["attention_maps"];
-  ASSERT_EQ(maps.size(), 3u);  // one head per layer
+  ASSERT_EQ(maps.size(), 3u);  // there is one map per layer, each of one head
   EXPECT_EQ(maps[0]["tokens"].size(), 24u);
   EXPECT_EQ(maps[0]["tokens"][0], "T");
   EXPECT_EQ(maps[2]["layer"], 2);
