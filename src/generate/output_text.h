@@ -13,8 +13,8 @@ namespace lazy {
 
 class OutputText {
  public:
-  // skip_special_tokens: omit the texts of special tokens ("</s>"). Stop strings can still match them. before: the
-  // tokens that precede the text.
+  // skip_special_tokens: omit the texts of special tokens ("</s>"). Stop strings can still match these texts. before:
+  // the tokens that precede the text, such as the prompt.
   OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens = true,
              std::span<const int64_t> before = {});
   // Returns the text that `token` completes, except for text that may still become part of a stop string.
@@ -30,8 +30,8 @@ class OutputText {
   bool skip_special_tokens_;
   TextStream stream_;
   StopStrings stops_;
-  uint64_t pushed_ = 0, released_ = 0;  // number of bytes passed to stops_, and returned by it
-  // Ranges of the bytes passed to stops_ that are omitted from the result, in ascending order.
+  uint64_t pushed_ = 0, released_ = 0;  // number of bytes passed to stops_, and number of bytes that stops_ returned
+  // The texts of special tokens, which are omitted from the result, as ascending ranges in the bytes passed to stops_.
   std::deque<std::pair<uint64_t, uint64_t>> hidden_;
 };
 

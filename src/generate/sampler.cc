@@ -97,8 +97,8 @@ int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts
     kept = std::max<size_t>(n, 1);
   }
   if (options_.min_p > 0) {
-    // The most likely token has weight 1. If neither top-k nor top-p has sorted the candidates, they remain in the
-    // order of ids.
+    // Weights are probabilities relative to the most likely token, whose weight is 1, so min_p is compared with them
+    // directly. The filter does not change the order of the remaining candidates.
     size_t n = 0;
     total = 0;
     for (size_t i = 0; i < kept; ++i) {
@@ -113,7 +113,7 @@ int64_t Sampler::sample(std::span<const float> logits, const TokenCounts& counts
     point -= weights[i];
     if (point < 0) return order_[i];
   }
-  return order_[kept - 1];  // reached only if rounding errors leave `point` at 0 or above
+  return order_[kept - 1];  // reached only if rounding errors in the sums leave `point` at 0 or above
 }
 
 }  // namespace lazy

@@ -24,7 +24,7 @@ struct SamplingOptions {
   void validate(const char* operation) const;  // throws Error "OPERATION: ..." that names the invalid option
 };
 
-// Number of occurrences of a token in the prompt and in the generated text.
+// How often a token occurs in the prompt (`prompt`) and in the generated text (`text`).
 struct TokenCount {
   int32_t prompt = 0, text = 0;
 };

@@ -22,9 +22,10 @@ class StopStrings {
  private:
   struct Pattern {
     std::string text;
-    // Entry n is the length of the longest proper prefix of the first n bytes of `text` that is also their suffix.
+    // The failure function of the Knuth-Morris-Pratt algorithm. Entry n belongs to the first n bytes of `text`: it is
+    // the length of their longest proper prefix that is also their suffix.
     std::vector<size_t> fallback;
-    size_t matched = 0;  // length of the longest prefix of `text` that ends the generated text
+    size_t matched = 0;  // length of the longest prefix of `text` with which the generated text so far ends
   };
   std::vector<Pattern> patterns_;
   std::string held_;

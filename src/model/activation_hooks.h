@@ -7,7 +7,7 @@
 //   layers.N.attention.input                the input of attention, after the norm (layers.N.mixer.input: other mixers)
 //   layers.N.attention.output               the output of the output projection (layers.N.mixer.output: other mixers)
 //   layers.N.attention.q.projected, .k.projected, .v   the projections with bias, (batch, length, heads, head_dim)
-//   layers.N.attention.q.normed, .k.normed  queries and keys after the norm of each head, in models with this norm
+//   layers.N.attention.q.normed, .k.normed  queries and keys after QK-norm, in models that have it
 //   layers.N.attention.q, .k                the queries and keys of the score computation, after RoPE
 //   layers.N.attention.scores, .weights     (batch, heads, queries, keys); masked scores are -inf
 //   layers.N.attention.gate                 (batch, length, heads, 1 or head_dim), in models with a gate
@@ -33,9 +33,9 @@ struct ModelConfig;
 
 class ActivationHooks {
  public:
-  // An action returns the tensor that replaces the activation, with the same shape, or an undefined tensor to keep the
-  // activation. Actions run in the order of their registration; each one receives the result of the previous one. With
-  // autograd enabled, the replacement is part of the graph.
+  // An action receives an activation and returns its replacement, a tensor of the same shape, or an undefined tensor to
+  // keep the activation. Actions run in the order of their registration; each one receives the result of the previous
+  // one. With autograd enabled, the replacement is part of the graph.
   using Action = std::function<at::Tensor(const std::string& name, const at::Tensor& tensor)>;
   void replace(const std::string& glob, Action action) { actions_.emplace_back(glob, std::move(action)); }
   void read(const std::string& glob, std::function<void(const std::string& name, const at::Tensor& tensor)> look);

@@ -24,7 +24,9 @@ void AdaptiveVocabulary::validate(int64_t vocabulary) const {
     before = cutoff;
   }
   if (width_of(clusters() - 1) < 1)
-    fail("model", "div_val: expected clusters of 1 or more of d_embed's {} dimensions, found {}", width, divisor);
+    fail("model",
+         "div_val: expected every cluster to have an embedding width of at least 1, found d_embed {}, div_val {}",
+         width, divisor);
 }
 
 std::string adaptive_name(const char* name, int64_t number) {

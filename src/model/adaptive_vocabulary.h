@@ -41,8 +41,8 @@ inline constexpr char kProjection[] = "transformer.word_emb.emb_projs.{}";     /
 inline constexpr char kOutTable[] = "crit.out_layers.{}.weight";               // same shapes as kTable
 inline constexpr char kOutBias[] = "crit.out_layers.{}.bias";
 inline constexpr char kOutProjection[] = "crit.out_projs.{}";
-inline constexpr char kClusterWeight[] =
-    "crit.cluster_weight";  // (clusters - 1, width): one row of the first softmax for each cluster after the first
+// (clusters - 1, width): for each cluster after the first, the row of the first softmax that predicts this cluster.
+inline constexpr char kClusterWeight[] = "crit.cluster_weight";
 inline constexpr char kClusterBias[] = "crit.cluster_bias";
 }  // namespace adaptive_names
 std::string adaptive_name(const char* name, int64_t number);

@@ -49,7 +49,7 @@ bool ignored(const std::string& name, const Family* family) {
 
 std::string show(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// Collects all mismatches of one kind into one line of limited length.
+// Collects the mismatches of one kind, such as all missing tensors, for one error message of limited length.
 class Complaints {
  public:
   explicit Complaints(const char* title) : title_(title) {}
@@ -93,7 +93,7 @@ std::unique_ptr<WeightsFile> open_weights(const fs::path& directory) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (!fs::exists(directory / name)) continue;
     fail(kCheckpoint,
-         "{}: expected model.safetensors, found {}, which `lazy convert FOLDER --from-torch --output OUT` converts",
+         "{}: expected model.safetensors, found {}: convert it with `lazy convert FOLDER --from-torch --output OUT`",
          directory.string(), name);
   }
   fail(kCheckpoint, "{}: expected model.safetensors or model.safetensors.index.json, found neither",

@@ -14,21 +14,21 @@ namespace lazy {
 
 struct StoredTensor;  // model/families/families.h
 
-// Opens model.safetensors or its sharded index. Error if the folder has neither; it names `lazy convert --from-torch`
-// if the folder has pytorch_model.bin or its index.
+// Opens model.safetensors or its sharded index. Throws an Error if the folder has neither. If the folder has
+// pytorch_model.bin or its index instead, the message suggests `lazy convert --from-torch`.
 std::unique_ptr<WeightsFile> open_weights(const std::filesystem::path& directory);
 
-// True if the file contains a tensor of this name, in the naming of transformers or of FLA, with or without the prefix
-// `model.` or `transformer.`.
+// True if the file contains the tensor `name`. The file may use the tensor names of transformers or of FLA
+// (flash-linear-attention), with or without the prefix `model.` or `transformer.`.
 bool has_weight(const WeightsFile& file, const std::string& name);
 
 // True for buffers that the checkpoints of the model's family contain but that the model computes itself, for example
 // inv_freq.
 bool is_ignored_weight(const std::string& name, const ModelConfig& config);
 
-// Sets config.tie_embeddings if the file contains no head tensor. Folders written by transformers must state tied
-// embeddings in config.json: if they do not, a missing head means a model without a head, for example an embedding
-// model, and is reported as missing.
+// Sets config.tie_embeddings if the file contains no head tensor. This does not apply to folders written by
+// transformers, whose config.json states whether embeddings are tied: there, a missing head means that the folder
+// contains a model without a head, such as an embedding model, and match_weights() reports the head as missing.
 void tie_without_head(const WeightsFile& file, ModelConfig& config);
 
 // Compares the file with the model's tensors before any memory is allocated. Throws an Error that lists all missing and

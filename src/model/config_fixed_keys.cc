@@ -13,8 +13,8 @@ namespace {
 
 struct FixedKey {
   const char* name;
-  json only;                              // the supported value; an absent key has the same effect as this value
-  const char* others;                     // meaning of the unsupported values, for the error message
+  json only;           // the supported value; an absent key has the same effect as this value
+  const char* others;  // what the other values mean, as the object of "this decoder does not support"
   std::vector<std::string_view> types{};  // the key is checked only for these values of model_type; empty: for all
   bool null_is_absent = true;             // false: transformers treats null as false
   const char* only_with = nullptr;        // the key is checked only if config.json also contains this key
@@ -24,26 +24,27 @@ struct FixedKey {
 // compares the accepted values with transformers.
 const std::vector<FixedKey>& fixed_keys() {
   static const std::vector<FixedKey> all = {
-      {"is_causal", true, "attention to later tokens is", {}, false},
-      {"per_layer_config", json::object(), "layers of different configurations are"},
-      {"pruned_heads", json::object(), "pruned heads are"},
-      {"compression_config", json(), "quantized weights are"},
-      {"transformers_weights", "model.safetensors", "other names of the weights file are"},
-      {"add_cross_attention", false, "layers that attend to an encoder are", {"gpt2"}},
-      {"mlp_bias", false, "biases in the MLP are", {"llama", "granite_swa", "smollm3", "lazy_attention"}},
-      {"attention_bias", false, "biases in the projections are", {"lazy_attention"}},
-      {"apply_residual_connection_post_layernorm", false, "residuals after the norm are", {"bloom"}},
-      {"use_bidirectional_attention", false, "attention to later tokens is", {"gemma2", "gemma3_text"}},
+      {"is_causal", true, "attention to later tokens", {}, false},
+      {"per_layer_config", json::object(), "different configurations per layer"},
+      {"pruned_heads", json::object(), "pruned heads"},
+      {"compression_config", json(), "quantized weights"},
+      {"transformers_weights", "model.safetensors", "other names of the weights file"},
+      {"add_cross_attention", false, "layers that attend to an encoder", {"gpt2"}},
+      {"mlp_bias", false, "biases in the MLP", {"llama", "granite_swa", "smollm3", "lazy_attention"}},
+      {"attention_bias", false, "biases in the attention projections", {"lazy_attention"}},
+      {"apply_residual_connection_post_layernorm", false, "residual connections after the norm", {"bloom"}},
+      {"use_bidirectional_attention", false, "attention to later tokens", {"gemma2", "gemma3_text"}},
       // transformers 5 reads this key for Gemma 3 without applying it, but other programs cap the scores.
-      {"attn_logit_softcapping", json(), "capped scores are", {"gemma3_text"}},
-      {"use_bias", false, "biases in the projections are", {"mamba2"}},
-      {"D_has_hdim", false, "skips with a weight per dimension are", {"mamba2"}},
-      {"norm_before_gate", false, "norms before the gate are", {"mamba2"}},
-      {"use_conv_bias", true, "convolutions without a bias are", {"mamba2"}},
-      {"rmsnorm", true, "layers without a gated norm are", {"mamba2"}},
-      // If this is true, transformers 5 divides loaded weights. In flash-linear-attention, whose config.json has
-      // norm_eps instead of layer_norm_epsilon, the key affects only the initial weights.
-      {"rescale_prenorm_residual", false, "scaled output projections are", {"mamba2"}, true, "layer_norm_epsilon"},
+      {"attn_logit_softcapping", json(), "soft-capped attention scores", {"gemma3_text"}},
+      {"use_bias", false, "biases in the projections", {"mamba2"}},
+      {"D_has_hdim", false, "a skip weight D per dimension instead of per head", {"mamba2"}},
+      {"norm_before_gate", false, "a norm before the gate", {"mamba2"}},
+      {"use_conv_bias", true, "convolutions without a bias", {"mamba2"}},
+      {"rmsnorm", true, "layers without a gated norm", {"mamba2"}},
+      // If this key is true, transformers 5 also divides loaded weights, not only initial weights. In
+      // flash-linear-attention, the key affects only initial weights. A config.json of flash-linear-attention has
+      // norm_eps instead of layer_norm_epsilon, so the key is not checked there.
+      {"rescale_prenorm_residual", false, "rescaled output projections", {"mamba2"}, true, "layer_norm_epsilon"},
   };
   return all;
 }
@@ -72,7 +73,7 @@ void check_custom_code(const Fields& fields, const std::string& type) {
   };
   for (const auto& [name, file] : code->items()) {
     if ((name == "AutoConfig" || name.starts_with("AutoModel")) && !is_copy(name, file))
-      fields.wrong("auto_map", "none (code of the model folder is never run)", *code);
+      fields.wrong("auto_map", "none (this program never runs code from a model folder)", *code);
   }
 }
 
@@ -86,7 +87,7 @@ void check_fixed_keys(const Fields& fields, const std::string& type) {
     const json& value = found ? *found : null;
     if (value == key.only || (key.only.is_object() && value.empty())) continue;
     const std::string only = key.only.is_null() ? "none" : key.only.dump();
-    fields.wrong(key.name, fmt::format("{} ({} not supported by this decoder)", only, key.others).c_str(), value);
+    fields.wrong(key.name, fmt::format("{} (this decoder does not support {})", only, key.others).c_str(), value);
   }
 }
 

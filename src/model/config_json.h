@@ -108,7 +108,7 @@ class Fields {
   void must_be_absent(const char* name, const char* what) const {
     const json* value = find({name});
     if (value && !(value->is_boolean() && !value->get<bool>())) {
-      wrong(name, fmt::format("none ({} are not supported by this decoder)", what).c_str(), *value);
+      wrong(name, fmt::format("none (this decoder does not support {})", what).c_str(), *value);
     }
   }
   // Throws an Error if the field is present and has another value than `only`.

@@ -16,12 +16,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Files that describe the tokenizer, chats and generation.
+// Files that are copied unchanged. They describe the tokenizer, the chat format and the generation settings.
 constexpr const char* kCopied[] = {"chat_template.jinja",     "chat_template.json", "additional_chat_templates",
                                    "special_tokens_map.json", "added_tokens.json",  "generation_config.json"};
 
-// Keys of config.json that describe the source's files. They are not copied, because the new files may have another
-// precision.
+// Keys of config.json that describe the files of the source folder. They are not copied, because the files of the new
+// folder may have a different precision.
 constexpr const char* kOfSourceFiles[] = {"auto_map",      "compression_config",  "dtype",
                                           "torch_dtype",   "quantization_config", "transformers_weights",
                                           "_name_or_path", "transformers_version"};
@@ -60,7 +60,7 @@ void keep_other_keys(const nlohmann::ordered_json& source, const std::string& fi
     spell_special_floats(with[key] = value);
     try {
       if (text(without) == before && text(with) == after) written = std::move(with);
-    } catch (const Error&) {  // config.json is invalid without the key, so the key is in use and not copied
+    } catch (const Error&) {  // config.json is invalid without the key, so the program reads the key: do not copy it
     }
   }
 }

@@ -26,13 +26,13 @@ struct PackedSequences {
   // are exactly its own tokens.
   at::Tensor keys;
   int64_t longest = 0;  // length of the longest sequence, including the prefix that it continues
-  // Index tensors that mixers derive from the layout on first use (mixers/packed_layouts.h). Copies of this struct
-  // share them, so a copy must not be modified.
+  // Index tensors that mixers derive from this layout on first use (mixers/packed_layouts.h). Copies of this struct
+  // share these tensors, so the layout of a copy must not be modified.
   mutable std::shared_ptr<PackedLayouts> layouts = {};
 };
 
 struct ForwardOptions {
-  KVCache* cache = nullptr;    // the pass reads it and appends to it; positions start at cache->length
+  KVCache* cache = nullptr;    // the pass reads the cache and appends to it; positions start at cache->length
   bool deterministic = false;  // bitwise reproducible gradients of attention
   bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q, k) after RoPE; q and k are (batch, length, heads, head_dim).

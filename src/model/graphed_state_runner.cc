@@ -14,8 +14,8 @@ constexpr int64_t kMaxRecords = 32;  // maximum number of graphs; each occupies 
 
 int64_t cycle_of(const LanguageModel& model) {
   const ModelConfig& c = model.config();
-  // This class supports neither attention layers, which read more keys with every token, nor mixtures of experts, for
-  // which the host must read which experts have tokens.
+  // A graph cannot contain attention, which reads more keys with every token, or a mixture of experts, for which the
+  // host must read which experts have tokens.
   if (model.offloaded() || c.attends() || (c.mlp.enabled && c.mlp.kind == MlpKind::experts)) return 0;
   if (c.positions.kind != PositionKind::rope && c.positions.kind != PositionKind::none) return 0;
   switch (c.mixer.type) {
@@ -28,7 +28,7 @@ int64_t cycle_of(const LanguageModel& model) {
     case MixerType::ttt_mlp:
       return c.mixer.chunk <= kMaxRecords ? c.mixer.chunk : 0;
     default:
-      return 0;  // Titans: each token of a long chunk needs a different graph
+      return 0;  // Titans is not supported, because each token of a long chunk would need a different graph
   }
 }
 
@@ -43,7 +43,7 @@ bool alike(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() == b.defined() && (!a.defined() || (a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type()));
 }
 
-// Copies the tensors with one launch per dtype.
+// Copies the tensors with one kernel launch per dtype.
 void copy(const std::vector<std::vector<at::Tensor>>& to, const std::vector<std::vector<at::Tensor>>& from) {
   std::map<at::ScalarType, std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> all;
   for_each(from, [&](size_t layer, size_t n, const at::Tensor& tensor) {
@@ -75,7 +75,7 @@ at::Tensor GraphedStateRunner::logits(const at::Tensor& ids, KVCache& cache) {
 void GraphedStateRunner::run(int64_t place) {
   KVCache cache;
   cache.states = states_;
-  // The length is at least one cycle. Otherwise the pass would treat the token as the first token of a text.
+  // Add one cycle to the length, because the pass would treat a token at length 0 as the first token of a text.
   cache.length = cycle_ + place;
   const at::Tensor logits = model_.logits(model_.forward(ids_, {.cache = &cache}).hidden);
   if (!logits_.defined()) logits_ = at::empty_like(logits);

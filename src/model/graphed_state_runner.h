@@ -35,7 +35,7 @@ class GraphedStateRunner {
   using States = std::vector<std::vector<at::Tensor>>;
 
   void enter(const at::Tensor& ids, KVCache& cache);
-  // Gives the cache whose states are in the fixed tensors a separate copy of these states.
+  // Makes a copy of the fixed tensors for the cache `turn_`, so that another cache can use the fixed tensors.
   void leave();
   void run(int64_t place);
 

@@ -142,7 +142,7 @@ ops::AttentionTerms LanguageModel::Impl::terms(int64_t layer) const {
 
 void LanguageModel::Impl::require_attention(int64_t layer) const {
   if (!blocks.at(static_cast<size_t>(layer)).mixer->attention_terms())
-    fail("model", "expected attention in layer {}, found {}", layer, name(config.mixer_of(layer)));
+    fail("model", "layer {}: expected an attention layer, found the mixer {}", layer, name(config.mixer_of(layer)));
 }
 
 at::Tensor LanguageModel::Impl::materialize(int64_t layer, const at::Tensor& weight) const {
@@ -229,7 +229,7 @@ void LanguageModel::Impl::quantize() {
     cached |= block.mixer->set_cache_rounding(quantization.cache);
   }
   if (quantization.cache.used() && !cached)
-    fail("model", "quantized caches: expected layers that cache keys and values, found {}", config.kind());
+    fail("model", "a quantized KV cache is not supported for models of kind {}", config.kind());
 }
 
 void LanguageModel::quantize(const Quantization& quantization) {
@@ -298,7 +298,7 @@ LanguageModel LanguageModel::load(const fs::path& directory) {
 LanguageModel LanguageModel::load(const fs::path& directory, ModelConfig config) {
   const std::unique_ptr<WeightsFile> file = open_weights(directory);
   tie_without_head(*file, config);
-  match_weights(*file, directory, config);  // detects a wrong size in config.json before memory is allocated for it
+  match_weights(*file, directory, config);  // rejects wrong sizes in config.json before memory is allocated
   LanguageModel model(std::make_unique<Impl>(config, at::kCPU));
   lazy::load_weights(*file, directory, model.impl_->config, model.impl_->stored);
   return model;
@@ -334,7 +334,7 @@ LanguageModel LanguageModel::converted(const ModelConfig& config) const {
     tensor.copy_(impl_->stored[next++].second);
   }
   if (next != impl_->stored.size())
-    fail("model", "conversion: {} has no counterpart in the converted model", impl_->stored[next].first);
+    fail("model", "conversion: the converted model has no weight that corresponds to {}", impl_->stored[next].first);
   out.impl_->config.tokenizer_fingerprint = impl_->config.tokenizer_fingerprint;
   out.set_compute_dtype(impl_->dtype);
   return out;

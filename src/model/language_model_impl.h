@@ -25,8 +25,8 @@ struct LanguageModel::Impl {
   Impl(const ModelConfig& model, at::Device where, bool empty = false);
 
   // The functions of this group are defined in language_model.cc. collect() fills `stored` with all tensors in the
-  // order of the checkpoint, `trained` with the tensors that require a gradient (not, for example, offsets that are not
-  // trained), and `shard_units`.
+  // order of the checkpoint, `trained` with the tensors that require a gradient (fixed offsets, for example, do not),
+  // and `shard_units`.
   void collect();
   void initialize(uint64_t seed);
   void quantize();  // rounds weights, inputs and cache as the member `quantization` specifies
@@ -36,7 +36,7 @@ struct LanguageModel::Impl {
   // attention.
   ops::AttentionTerms terms(int64_t layer) const;
   void require_attention(int64_t layer) const;
-  // Returns the weight of the layer, or a copy if the weights are sharded or offloaded.
+  // Returns `weight`, a weight of the layer, or a copy of it if the weights are sharded or offloaded.
   at::Tensor materialize(int64_t layer, const at::Tensor& weight) const;
 
   // The forward pass, implemented in language_model_pass.cc. check() throws an Error if the model does not support the

@@ -240,7 +240,7 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& labels) {
   const at::Tensor hidden = forward(ids).hidden;
-  // cross_entropy() reads the head only in the forward pass, in which it already computes the gradients.
+  // The head may be freed after the forward pass, because cross_entropy() computes the gradients in the forward pass.
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   return std::get<0>(impl_->cross_entropy(hidden.reshape({-1, hidden.size(-1)}), labels.reshape({-1})));
 }

@@ -10,7 +10,7 @@
 namespace lazy {
 namespace {
 
-// Parses "yarn:4" to a scaling that extends the training length by a factor of 4.
+// Parses the value of --positions. "yarn:4", for example, extends the training length by a factor of 4.
 ops::RopeScaling parse_positions(const std::string& text, const ModelConfig& config) {
   ops::RopeScaling scaling;
   if (text == "none") return scaling;
@@ -39,7 +39,7 @@ ModelConfig ModelOptions::apply(ModelConfig config) const {
     if (!std::isfinite(rope_base) || rope_base <= 1)
       fail("model", "--rope-base: expected more than 1, found {}", rope_base);
     if (!config.positions.layer_bases.empty())
-      fail("model", "--rope-base: the model has a separate base for each layer, expected one base for all layers");
+      fail("model", "--rope-base: not supported for this model, whose layers have separate RoPE bases");
     config.positions.rope_base = rope_base;
   }
   if (!positions.empty()) config.positions.rope_scaling = parse_positions(positions, config);
@@ -67,7 +67,7 @@ LanguageModel open_model(const std::filesystem::path& directory, const ModelOpti
   const Quantization quantization =
       options.quantize.empty() ? Quantization() : Quantization::parse(options.quantize, "--quantize");
   if (quantization.weights.used() && !options.weights.empty())
-    fail("model", "--quantize {}: cannot be combined with --weights, found {}", options.quantize, options.weights);
+    fail("model", "--quantize {} cannot be combined with --weights {}", options.quantize, options.weights);
   LanguageModel model = LanguageModel::load(directory, options.apply(ModelConfig::from_directory(directory)));
   if (!options.weights.empty()) model.set_int8();
   if (quantization.used()) model.quantize(quantization);

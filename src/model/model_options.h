@@ -15,7 +15,7 @@ struct ModelOptions {
   // scaling; "": the model's own setting.
   std::string positions;
   double rope_base = 0;  // --rope-base; 0: the model's own base
-  std::string cache;     // --cache: "streaming:4+508" (the first 4 and the last 508 tokens); "": all tokens
+  std::string cache;     // --cache: tokens to retain, "streaming:4+508" for the first 4 and the last 508; "": all
   std::string weights;   // --weights: "int8" (LanguageModel::set_int8); "": unchanged
   std::string quantize;  // --quantize: "w8a8,kv4:channel" (model/quantization.h); "": not quantized
 

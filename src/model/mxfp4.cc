@@ -66,7 +66,7 @@ class WithoutMxfp4 : public WeightsFile {
   std::vector<std::string> names_;
 };
 
-// Dequantizes one expert.
+// Dequantizes the weight matrix of one expert.
 at::Tensor matrix(const at::Tensor& blocks, const at::Tensor& scales) {
   static const at::Tensor values =
       at::tensor({0.f, .5f, 1.f, 1.5f, 2.f, 3.f, 4.f, 6.f, -0.f, -.5f, -1.f, -1.5f, -2.f, -3.f, -4.f, -6.f});

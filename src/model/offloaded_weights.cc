@@ -42,8 +42,8 @@ void OffloadedWeights::take(const std::vector<ShardUnit>& parts, const NamedTens
   read(others, /*check=*/true);
   for (const ShardUnit& of : parts) {
     WeightPart part;
-    std::vector<std::pair<at::Tensor, at::Tensor>>
-        narrow;  // fp32 weight of a linear layer -> the rows that replace it in the low-precision matrix
+    // Pairs of an fp32 weight of a linear layer and the rows of the low-precision matrix that replace it.
+    std::vector<std::pair<at::Tensor, at::Tensor>> narrow;
     for (const Linear* product : compute == at::kFloat ? std::vector<const Linear*>() : of.products) {
       const at::Tensor matrix = product->place_matrix(compute);
       int64_t begin = 0;
@@ -84,7 +84,7 @@ void OffloadedWeights::read(const std::vector<Target>& targets, bool check) cons
 }
 
 void OffloadedWeights::lend(WeightPart& part) {
-  // Layers have equal sizes, so their memory is reused instead of freed and reallocated.
+  // Most layers have equal sizes, so the memory that one layer releases is reused for the next layer.
   for (Held& held : part.memory) {
     const auto fits = std::find_if(spare_.begin(), spare_.end(), [&](const at::Tensor& t) {
       return t.numel() == held.numel && t.dtype() == held.options.dtype();

@@ -54,7 +54,7 @@ class OffloadedWeights final : public ShardHooks {
   std::unique_ptr<WeightsFile> file_;
   std::filesystem::path directory_;
   std::vector<StoredTensor> stored_;
-  std::map<std::string, std::string> names_;  // from match_weights()
+  std::map<std::string, std::string> names_;  // the result of match_weights()
   // Maps the name of a model tensor to the index of its file tensor in stored_ and to its index among the parts of that
   // tensor.
   std::map<std::string, std::pair<size_t, size_t>> places_;

@@ -8,10 +8,11 @@
 namespace lazy {
 
 std::string paged_unsupported_reason(const ModelConfig& c, int64_t max_length) {
-  if (!c.all_attention()) return fmt::format("{} layers use a recurrent state", name(c.mixer.type));
-  if (c.positions.kind == PositionKind::transformer_xl) return "transformer_xl positions require complete segments";
+  if (!c.all_attention())
+    return fmt::format("{} layers have a recurrent state instead of keys and values", name(c.mixer.type));
+  if (c.positions.kind == PositionKind::transformer_xl) return "transformer_xl positions require whole segments";
   if (rope_varies(c, max_length))
-    return fmt::format("{} RoPE depends on each sequence's length beyond {} tokens", c.positions.rope_scaling.type,
+    return fmt::format("{} RoPE depends on the length of each sequence beyond {} tokens", c.positions.rope_scaling.type,
                        c.positions.rope_scaling.original_length);
   return "";
 }

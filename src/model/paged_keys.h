@@ -23,7 +23,7 @@ struct PagedKeys {
   at::Tensor lengths;      // (batch): tokens per sequence, including the new ones
   at::Tensor positions;    // (batch, length): positions of the new tokens, starting at 0
   at::Tensor slots;        // (batch * length): page * page_size + offset of each new token
-  int64_t longest = 0;     // maximum of `lengths`, or an upper bound during graph capture
+  int64_t longest = 0;     // maximum of `lengths`; during graph capture, an upper bound of this maximum
   int64_t max_length = 0;  // maximum number of tokens per sequence; argument of paged_unsupported_reason()
   // Defined only for concatenated sequences. cu_seqlens_q and cu_seqlens_k, (sequences + 1) int32, are the cumulative
   // numbers of new tokens and of all tokens. `sources` (int64, ops/kv_cache_write.h) states where each key is read
@@ -31,7 +31,7 @@ struct PagedKeys {
   at::Tensor cu_seqlens_q, cu_seqlens_k, sources;
 };
 
-// Allocates uninitialized pools of `pages` pages. Error if paged_unsupported_reason is not empty.
+// Allocates uninitialized pools of `pages` pages. Throws an Error if paged_unsupported_reason() returns a reason.
 PagedKeys make_paged_keys(const ModelConfig& config, int64_t pages, int64_t page_size, at::ScalarType dtype,
                           at::Device device, int64_t max_length = std::numeric_limits<int64_t>::max());
 }  // namespace lazy

@@ -42,7 +42,7 @@ CheckpointNames::CheckpointNames(const ModelConfig& config) {
     distance_bias = attention + "lazy_distance_bias";
     offset = attention + "lazy_tau";
   }
-  // The tensor names of ttt-lm-pytorch.
+  // TTT models use the tensor names of ttt-lm-pytorch.
   if (config.mixer.type == MixerType::ttt_linear || config.mixer.type == MixerType::ttt_mlp) {
     embedding = "model.embed_tokens.weight";
     mixer_norm = "seq_norm.weight";
@@ -103,7 +103,7 @@ std::vector<ParameterShape> attention_shapes(const ModelConfig& c, const Checkpo
   return out;
 }
 
-// The tensors of one layer, with names relative to the layer.
+// Returns the tensors of one layer, with names relative to the layer.
 std::vector<ParameterShape> layer_shapes(const ModelConfig& c, const CheckpointNames& names, MixerType mixer) {
   const int64_t d = c.hidden_size;
   const bool layer_norm = c.norm.kind == NormKind::layer;

@@ -36,7 +36,8 @@ struct ParameterShape {
   // Saved in fp32 even in a bf16 model. Offsets and distance biases decide which attention weights are nonzero, and the
   // decay of a recurrence is raised to a power of up to the sequence length, which amplifies rounding errors.
   bool keep_fp32 = false;
-  std::optional<bool> decayed;  // whether weight decay applies; default: only to tensors with more than one dimension
+  // Whether weight decay applies. By default, it applies only to tensors with more than one dimension.
+  std::optional<bool> decayed;
   bool decays() const { return decayed.value_or(shape.size() > 1); }
   int64_t count() const;  // number of elements
 };

@@ -16,7 +16,8 @@ constexpr auto kUnits = enum_table<RoundingUnit>(
 
 struct Format {
   const char* name;
-  int64_t products, cache;  // bits of weights and inputs of matrix products; bits of the cache; 0: not rounded
+  int64_t products;  // bits of the weights and inputs of matrix products; 0: not rounded
+  int64_t cache;     // bits of the cached keys and values; 0: not rounded
 };
 constexpr Format kFormats[] = {{"w8a8", 8, 0}, {"w4a4", 4, 0}, {"kv8", 0, 8}, {"kv4", 0, 4}};
 

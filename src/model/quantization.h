@@ -8,8 +8,8 @@
 namespace lazy {
 
 struct Quantization {
-  ops::Rounding weights, inputs;  // rounding of weights and inputs of the layers' linear projections
-  ops::Rounding cache;
+  ops::Rounding weights, inputs;  // for the weights and the inputs of the linear layers
+  ops::Rounding cache;            // for cached keys and values
   bool used() const { return weights.used() || inputs.used() || cache.used(); }
   // Parses a comma-separated list of w8a8, w4a4, kv8 and kv4, each optionally followed by :tensor, :token (default) or
   // :channel. Throws an Error that names `option` if the text is invalid.

@@ -18,7 +18,7 @@ namespace lazy {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// The PyTorch dtype of a safetensors dtype; nullopt if PyTorch does not support it.
+// Returns the PyTorch dtype of a safetensors dtype, or nullopt if PyTorch does not support it.
 std::optional<at::ScalarType> safetensors_dtype(const std::string& name);
 
 // An opened and validated file, or the shards listed in a `*.safetensors.index.json`.

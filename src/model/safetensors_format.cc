@@ -15,7 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// The limit of the safetensors format. It also limits the allocation if the length field is damaged.
+// The maximum header length of the safetensors format. The check also prevents a large allocation if the length field
+// is damaged.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
 // Shortens a value from the file for an error message.
@@ -76,8 +77,8 @@ const json& list_field(const json& tensor, const std::string& file, const std::s
 
 std::string show_shape(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-// The number of bytes of a tensor with this dtype and shape. Every multiplication is checked for overflow, because an
-// untrusted shape may claim 2^62 elements.
+// Returns the number of bytes of a tensor from its dtype and shape. Every multiplication is checked for overflow,
+// because an untrusted shape may claim 2^62 elements.
 uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) {
   const int bits = safetensors_dtype_bits(entry.dtype);
   if (bits == 0)
@@ -89,7 +90,7 @@ uint64_t expected_bytes(const SafetensorsEntry& entry, const std::string& file) 
   }
   if (std::find(entry.shape.begin(), entry.shape.end(), 0) != entry.shape.end()) return 0;
   if (overflow || total % 8 != 0) {
-    fail(kSafetensors, "{}: tensor '{}': shape: {} of {} is not a whole number of bytes below 2^61", file,
+    fail(kSafetensors, "{}: tensor '{}': shape: the size of {} {} is not a whole number of bytes below 2^61", file,
          brief(entry.name), brief(show_shape(entry.shape)), entry.dtype);
   }
   return total / 8;
@@ -103,13 +104,14 @@ SafetensorsEntry parse_entry(const std::string& name, const json& value, const s
   entry.name = name;
   const auto dtype = value.find("dtype");
   if (dtype == value.end() || !dtype->is_string()) {
-    fail(kSafetensors, "{}: tensor '{}': dtype: expected a name, found {}", file, brief(name),
+    fail(kSafetensors, "{}: tensor '{}': dtype: expected a string, found {}", file, brief(name),
          dtype == value.end() ? "nothing" : brief(*dtype));
   }
   entry.dtype = dtype->get<std::string>();
   for (const json& size : list_field(value, file, name, "shape")) {
     const uint64_t n = unsigned_field(size, file, name, "shape");
-    if (n > INT64_MAX) fail(kSafetensors, "{}: tensor '{}': shape: {} is above 2^63", file, brief(name), n);
+    if (n > INT64_MAX)
+      fail(kSafetensors, "{}: tensor '{}': shape: {} exceeds the limit 2^63 - 1", file, brief(name), n);
     entry.shape.push_back(static_cast<int64_t>(n));
   }
   const json& offsets = list_field(value, file, name, "data_offsets");

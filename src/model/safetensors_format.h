@@ -26,12 +26,12 @@ struct SafetensorsHeader {
   uint64_t data_start = 0;                // offset of the data in the file
 };
 
-// Bits of one element, 0 for an unknown dtype.
+// Returns the number of bits of one element, or 0 for an unknown dtype.
 int safetensors_dtype_bits(std::string_view dtype);
 
-// `content` is the whole file; `file` names it in errors. Throws an Error in these cases: the header is truncated or is
-// not a JSON object of the form above, a name repeats, the byte range of a tensor does not match dtype and shape, or
-// the ranges have gaps, overlap or do not end at the end of the file.
+// Parses the header of a file. `content` is the whole file; `file` names it in errors. Throws an Error in these cases:
+// the header is truncated or is not a JSON object of the form above, a name repeats, the byte range of a tensor does
+// not match dtype and shape, or the ranges have gaps, overlap or do not end at the end of the file.
 SafetensorsHeader parse_safetensors(std::string_view content, const std::string& file);
 
 // Returns the length prefix and the JSON header, padded with spaces to a multiple of 8 bytes. The offsets of `entries`

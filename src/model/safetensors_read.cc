@@ -65,7 +65,8 @@ struct SafetensorsFile::Impl {
       for (const std::string& name : listed) {
         const auto found = held.find(name);
         if (found == held.end()) {
-          fail(kSafetensors, "{}: weight_map: {}: {} does not contain this tensor", path.string(), name, file);
+          fail(kSafetensors, "{}: weight_map: tensor '{}' is assigned to {}, which does not contain it", path.string(),
+               name, file);
         }
         places.emplace(name, FileEntry{found->second, files.size() - 1});
       }
@@ -120,7 +121,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   if (e.begin == e.end) return at::empty(e.shape, options);
   auto* data = const_cast<std::byte*>(file.map->data()) + file.data_start + e.begin;
   if (reinterpret_cast<uintptr_t>(data) % at::elementSize(*dtype) != 0) {
-    // Tensor data may be unaligned in the file; the copy is aligned.
+    // The data of this tensor is not aligned for its dtype in the mapped file, so return an aligned copy.
     at::Tensor copy = at::empty(e.shape, options);
     std::memcpy(copy.mutable_data_ptr(), data, e.end - e.begin);
     return copy;

@@ -33,7 +33,7 @@ StreamingCache StreamingCache::parse(const std::string& text, const std::string&
       !read(all.substr(plus + 1), 1, cache.recent)) {
     fail("model",
          "{}: expected streaming:FIRST+LAST with FIRST >= 0 and LAST >= 1 tokens to retain, such as streaming:4+508, "
-         "or heaviest:MOST+LAST with MOST >= 1 and LAST >= 1, found '{}'",
+         "or heaviest:HEAVY+LAST with HEAVY >= 1 and LAST >= 1, found '{}'",
          option, to_valid_utf8(text));
   }
   return cache;

@@ -19,13 +19,13 @@ struct TorchFacts {
 };
 TorchFacts torch_facts();
 
-// Whether CUDA is loaded and usable.
+// True if CUDA is loaded and usable.
 bool cuda_loaded();
 // True if the installed LibTorch has its CUDA libraries in the same directory as the CPU library.
 bool torch_has_cuda_libraries();
 
-// The largest difference between this build's softmax attention and PyTorch's scaled_dot_product_attention, in fp32, on
-// the CPU or the current GPU.
+// Self-test: returns the largest difference between this build's softmax attention and PyTorch's
+// scaled_dot_product_attention in fp32, on the current GPU if `gpu` is true and otherwise on the CPU.
 double attention_error(bool gpu);
 
 // Returns the message of an exception. LibTorch's errors are returned without the C++ backtrace.

@@ -23,7 +23,7 @@ class WeightsFile {
   virtual at::Tensor tensor(const std::string& name) const = 0;
   // Allows the operating system to reclaim the memory pages of this tensor. The tensor can be read again later.
   virtual void forget(const std::string& name) const = 0;
-  // The file that contains the tensor, for messages.
+  // Returns the name of the file that contains the tensor, for messages.
   virtual std::string where(const std::string& name) const = 0;
 };
 

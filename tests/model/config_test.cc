@@ -200,8 +200,8 @@ TEST(ModelConfig, JsonErrors_NameField) {
   EXPECT_THAT(error("attention_bias", 1), Names({"attention_bias", 1}));
   EXPECT_THAT(
       error("mlp_bias", true),
-      IsMessage("config.json: dir/config.json: mlp_bias: expected false (biases in the MLP are not supported by "
-                "this decoder), found true"));
+      IsMessage("config.json: dir/config.json: mlp_bias: expected false (this decoder does not support biases in the "
+                "MLP), found true"));
   EXPECT_THAT(error("is_causal", false), Names({"is_causal", "true", "false"}));
   // transformers treats null as false, so null is rejected like false
   EXPECT_THAT(error("is_causal", nullptr), Names({"is_causal", "true", "null"}));

@@ -10,8 +10,8 @@ namespace lazy {
 
 namespace {
 
-constexpr double kMargin = 0.08;            // memory that remains unused, as a fraction of the device's memory
-constexpr double kShareAfterRetries = 0.8;  // the budget shrinks to this fraction of itself after an allocator retry
+constexpr double kMargin = 0.08;            // fraction of the device's memory that the budget leaves unused
+constexpr double kShareAfterRetries = 0.8;  // after an allocator retry, the budget is multiplied by this factor
 
 thread_local ActivationBudget* current_budget = nullptr;
 

@@ -22,11 +22,11 @@ struct MemoryGauge {
   std::function<int64_t()> allocated;  // bytes that all existing tensors occupy
 };
 
-// Decides which activations are kept. The first training step recomputes all activations. The memory that the allocator
-// has reserved after that step is the amount that every later step needs as well. Later forward passes may use the
-// remaining device memory for activations, except for a margin that allows for fragmentation. Kept activations give
-// bitwise the same results as recomputed ones. Every rank has a separate budget and does not coordinate it with other
-// ranks.
+// Decides which activations a training step keeps in memory and which ones it recomputes. The first training step
+// recomputes all activations. The memory that the allocator has reserved after that step is the amount that every later
+// step needs as well. Later forward passes may use the remaining device memory for activations, except for a margin
+// that allows for fragmentation. Kept and recomputed activations give bitwise equal results. Every rank has a separate
+// budget and does not coordinate it with other ranks.
 class ActivationBudget {
  public:
   explicit ActivationBudget(c10::Device device);  // on a CPU, the budget is always 0 and activations are not kept
@@ -62,7 +62,7 @@ class ActivationBudget {
   MemoryGauge gauge_;
   std::atomic<int64_t> largest_ = 0;
   int64_t left_ = 0;
-  int64_t needed_ = -1;       // memory in bytes that a step reserves if it recomputes everything; -1: not yet measured
+  int64_t needed_ = -1;       // bytes that the allocator reserves if a step recomputes everything; -1: not yet measured
   int64_t seen_retries_ = 0;  // value of DeviceMemory::retries at the last call of fill()
   bool in_step_ = false;
   double share_ = 1;  // fraction of the free memory that may be used; reduced after allocator retries

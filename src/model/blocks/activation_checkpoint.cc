@@ -106,8 +106,8 @@ struct Refill : torch::autograd::Function<Refill> {
       if (auto storage = filling->freed[i]->lock()) storage->set_data_ptr_noswap(take_memory(made[i].storage()));
     }
     variable_list out = gradients;
-    // Appends undefined gradients for `inputs` and `filling`. `inputs` receive their gradients through the graph of the
-    // outputs.
+    // Append undefined gradients for the arguments `inputs` and `filling`, because the inputs receive their gradients
+    // through the graph of the outputs.
     out.resize(gradients.size() + 2);
     return out;
   }

@@ -21,12 +21,11 @@ std::vector<at::Tensor> checkpoint_activations(const std::vector<at::Tensor>& in
 // (activation_budget.h) with enough memory left. Outputs and gradients are bitwise equal in both cases.
 std::vector<at::Tensor> keep_or_checkpoint(const std::vector<at::Tensor>& inputs, TensorFunction function);
 
-// Frees the memory of the tensors `made` until the backward pass of `outputs`. Requires made = make(inputs), and that
-// `outputs` were computed from `made`. The backward pass first calls make(inputs) again and stores the results in the
-// freed tensors. The tensors `made` therefore occupy no memory between the forward and the backward pass. The caller
-// must use the returned tensors instead of `outputs` and must not read `made` afterwards. Inputs and outputs may be
-// undefined. A tensor of `made` that shares its storage with an input or an output is not freed. The autograd graph
-// owns `make`; objects that `make` references must outlive the backward pass.
+// Frees the memory of the tensors `made` until the backward pass of `outputs`, which first calls make(inputs) again and
+// stores the results in the freed tensors. Requires that made = make(inputs) and that `outputs` were computed from
+// `made`. The caller must use the returned tensors instead of `outputs` and must not read `made` afterwards. Inputs and
+// outputs may be undefined. A tensor of `made` that shares its storage with an input or an output is not freed. The
+// autograd graph owns `make`; objects that `make` references must outlive the backward pass.
 std::vector<at::Tensor> recompute_before_backward(const std::vector<at::Tensor>& made,
                                                   const std::vector<at::Tensor>& inputs, TensorFunction make,
                                                   const std::vector<at::Tensor>& outputs);

@@ -13,7 +13,7 @@ namespace {
 
 using namespace adaptive_names;
 
-constexpr int64_t kMaxScores = int64_t{1} << 25;  // maximum number of log-probabilities in memory at a time
+constexpr int64_t kMaxScores = int64_t{1} << 25;  // maximum number of log-probabilities that are in memory at once
 
 }  // namespace
 

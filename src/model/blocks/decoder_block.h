@@ -38,8 +38,8 @@ class DecoderBlock {
   // otherwise the residual stream itself. `later`: the mixer or the MLP can apply the norm itself, so the function may
   // return a NormOutput with `pending` set, to which the norm has not been applied.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
-  // Adds `branch`, the output of the mixer or of the MLP, to the residual stream. `x` is the result of pre_norm() that
-  // was the input of this mixer or MLP.
+  // Adds `branch`, the output of the mixer or of the MLP, to the residual stream. `x`, the result of pre_norm(), was
+  // the input of this mixer or MLP.
   void add_branch(ResidualStream& stream, const NormOutput& x, const NormWeights& norm, const NormWeights& output_norm,
                   at::Tensor branch) const;
 

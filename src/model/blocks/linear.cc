@@ -244,7 +244,7 @@ at::Tensor Linear::forward_add_residual(const at::Tensor& x, const at::Tensor& s
 
 void Linear::convert_weights_to(at::ScalarType dtype) const {
   const at::NoGradGuard guard;
-  at::Tensor packed = packed_;  // the same tensor object, so set_data() also changes packed_
+  at::Tensor packed = packed_;  // a handle of the same tensor, so packed.set_data() also changes packed_
   packed.set_data(packed_.to(dtype));
   int64_t begin = 0;
   for (at::Tensor part : parts_) {

@@ -85,7 +85,7 @@ class Linear {
   mutable bool fp8_ = false;
   mutable ops::Int8Matrix int8_;
   mutable ops::Rounding inputs_;
-  mutable ops::Rounded rounded_;  // W as integers with scales; undefined unless round_weights() was called
+  mutable ops::Rounded rounded_;  // the rounded W as integers and scales; undefined unless round_weights() was called
 
   at::Tensor product_of_rounded(const at::Tensor& x) const;
   ops::SkinnyGemmInput pending_rows(const NormOutput& x) const;

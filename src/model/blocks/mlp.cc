@@ -82,8 +82,8 @@ class SwigluMlp : public FeedForward {
  public:
   SwigluMlp(const ModelConfig& config, at::Device device);
 
-  // For the backward pass a CPU saves the gate and up products and the SwiGLU output, and a GPU saves only the
-  // products. With `recompute`, none of them is saved.
+  // For the backward pass, the CPU implementation saves the products x W_gate^T and x W_up^T and the SwiGLU output, and
+  // the GPU implementation saves only the two products. With `recompute`, none of these tensors is saved.
   at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const override;
   bool computes_norm() const override { return !gate_up_.rounds_inputs(); }
   bool describe(ops::FusedDecodeLayer& layer) const override;

@@ -30,7 +30,7 @@ class FeedForward {
   // config.init_std_of(name)); other parameters keep the values set by the constructor.
   virtual NamedTensors parameters() const = 0;
 
-  // The linear layers whose weights no other code reads (see model/blocks/shard_hooks.h).
+  // The linear layers of ShardUnit::products (model/blocks/shard_hooks.h): only class Linear reads their weights.
   virtual std::vector<const Linear*> products() const = 0;
 };
 

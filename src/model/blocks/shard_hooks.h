@@ -16,7 +16,7 @@ class Linear;
 // separate units.
 struct ShardUnit {
   NamedTensors parameters;              // trained parameters only
-  std::vector<const Linear*> products;  // linear layers; no other code reads their weights
+  std::vector<const Linear*> products;  // the linear layers whose weights only class Linear reads
 };
 
 class ShardHooks {

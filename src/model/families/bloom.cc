@@ -47,18 +47,20 @@ void check_bloom(const ModelConfig& m) {
                     !m.attention.qk_norm && m.attention.normalizer == Normalizer::softmax &&
                     m.attention.distance_bias_window == 0 && m.attention.window < 0;
   if (!fits)
-    fail("model", "bloom: expected ALiBi, softmax and GELU without a window, found {}, {} and {}",
+    fail("model",
+         "bloom: expected BLOOM's architecture, with ALiBi, softmax, GELU and no window, found positions {}, "
+         "normalizer {} and mlp_kind {}",
          name(m.positions.kind), name(m.attention.normalizer), name(m.mlp.kind));
   if (m.attention.num_kv_heads != m.attention.num_heads ||
       m.attention.num_heads * m.attention.head_dim != m.hidden_size || m.intermediate() != 4 * m.hidden_size) {
     fail("model",
-         "bloom: expected num_heads key heads of size hidden_size / num_heads and an MLP width of 4 hidden_size, "
-         "found {} of size {} and width {}",
+         "bloom: expected num_kv_heads = num_heads, head_dim = hidden_size / num_heads and an MLP width of "
+         "4 * hidden_size, found num_kv_heads {}, head_dim {} and MLP width {}",
          m.attention.num_kv_heads, m.attention.head_dim, m.intermediate());
   }
 }
 
-// The slopes of ALiBi are not stored. They are computed from the number of heads.
+// The tensors of a BLOOM checkpoint. The slopes of ALiBi are not stored; they are computed from the number of heads.
 std::vector<StoredTensor> bloom_tensors(const ModelConfig& m) {
   const CheckpointNames names(m);
   const int64_t d = m.hidden_size, inner = m.intermediate();

@@ -23,7 +23,7 @@ const Family* family_of(const ModelConfig& config) {
 
 namespace {
 
-// Combines the query and gate tensors of each layer, which are adjacent in the list, into one tensor.
+// Replaces the query tensor and the gate tensor of each layer, which are adjacent in the list, by one combined tensor.
 void join_gates(const ModelConfig& config, std::vector<StoredTensor>& tensors) {
   const AttentionConfig& a = config.attention;
   const std::string gate = CheckpointNames(config).output_gate;

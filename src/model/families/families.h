@@ -44,7 +44,7 @@ struct Family {
   void (*check)(const ModelConfig&);                           // throws Error if the layout cannot represent the model
   std::vector<StoredTensor> (*tensors)(const ModelConfig&);    // the tensors in file order, without a tied head
   bool quantized = false;                                      // read() handles quantization_config
-  const char* head = "lm_head.weight";  // a file without it has a head that is tied to the embedding
+  const char* head = "lm_head.weight";  // name of the head's tensor; a file without it has a head tied to the embedding
 };
 
 // GPT-2 (Radford et al. 2019), GPT2LMHeadModel: LayerNorm, learned positions, biases everywhere, an MLP with GELU.
@@ -80,12 +80,13 @@ const std::vector<const Family*>& families();
 const Family* find_family(const std::string& model_type);  // null if not registered
 const Family* family_of(const ModelConfig& config);        // null for the Llama and Lazy layouts
 
-// Returns one entry per parameter of the model, for families whose files store every parameter as a separate tensor.
+// Returns one StoredTensor per parameter of the model. Families whose files store every parameter as a separate tensor
+// use this function as Family::tensors.
 std::vector<StoredTensor> plain_tensors(const ModelConfig& config);
 
 // The tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
-// The tensor whose absence from a file means that the head is tied.
+// Returns the name of the head's tensor. If a file does not contain this tensor, the head is tied to the embedding.
 std::string head_name(const ModelConfig& config);
 
 bool is_native_mamba2(const nlohmann::json& config);

@@ -60,7 +60,7 @@ void read_gemma(const Fields& fields, const char* type, ModelConfig& m) {
   if (!(scalar > 0)) fields.wrong("query_pre_attn_scalar", "more than 0", scalar);
   m.attention.multiplier = 1 / std::sqrt(scalar);
   read_softcap(fields, "final_logit_softcapping", m.multipliers.logits_softcap);
-  m.bos_token_id = 2;  // defaults: the caller reads both ids after this function
+  m.bos_token_id = 2;  // defaults of both ids; the caller then reads the fields
   m.eos_token_id = 1;
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;
@@ -79,7 +79,7 @@ void write_gemma(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["hidden_activation"] = "gelu_pytorch_tanh";
   out["attention_bias"] = m.attention.qkv_bias;
   const double scalar = 1 / (m.score_scale(0) * m.score_scale(0)), rounded = std::round(scalar);
-  if (std::abs(scalar - rounded) < 1e-9 * scalar) {  // transformers accepts only an integer here
+  if (std::abs(scalar - rounded) < 1e-9 * scalar) {  // transformers accepts only an integer query_pre_attn_scalar
     out["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
   } else {
     out["query_pre_attn_scalar"] = scalar;
@@ -89,7 +89,7 @@ void write_gemma(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["attn_logit_softcapping"] = cap(m.attention.softcap);
   config_json::write_rope(m, out);
   config_json::write_window(m, out);
-  // transformers computes the mask of the window even if no layer uses it.
+  // transformers builds the sliding-window mask even if no layer uses it, so sliding_window must have a value.
   if (m.attention.window < 0) out["sliding_window"] = kWindow;
 }
 
@@ -102,8 +102,10 @@ void check_gemma(const ModelConfig& m) {
                     m.attention.query_bias && m.attention.scale_scores && !m.attention.scale_by_layer &&
                     m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "{}: expected RoPE and softmax without distance bias, found {} and {}", name(m.family),
-         name(m.positions.kind), name(m.attention.normalizer));
+    fail("model",
+         "{}: expected Gemma's architecture, with RoPE, softmax and no distance bias, found positions {} and "
+         "normalizer {}",
+         name(m.family), name(m.positions.kind), name(m.attention.normalizer));
   if (const double cap = m.attention.softcap; cap != 0 && !(cap >= 1e-6 && cap <= 1e6))
     fail("model", "attn_logit_softcapping: expected 1e-6 to 1e6, or null, found {}", cap);
 }
@@ -156,7 +158,8 @@ void read_gemma3_rope(const Fields& fields, ModelConfig& m) {
   windowed.must_be("partial_rotary_factor", 1);
   if (!(local > 1)) fields.wrong("rope_local_base_freq", "more than 1", local);
   m.positions.layer_bases.clear();
-  for (int64_t i = 0; i < std::min(m.num_layers, int64_t{1} << 14); ++i)  // num_hidden_layers is not validated yet
+  for (int64_t i = 0; i < std::min(m.num_layers, int64_t{1} << 14);
+       ++i)  // limited: num_hidden_layers is not validated yet
     m.positions.layer_bases.push_back(m.window_of(i) > 0 ? local : m.positions.rope_base);
 }
 

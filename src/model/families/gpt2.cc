@@ -19,7 +19,7 @@ void gpt2_defaults(ModelConfig& m) {
   m.scaled_residual_init = true;
 }
 
-// Activation names of transformers. Several names denote the same function.
+// Reads activation_function. Several activation names of transformers denote the same function.
 MlpKind activation_from(const Fields& fields) {
   std::string name = "gelu_new";
   fields.string({"activation_function"}, name);
@@ -27,7 +27,7 @@ MlpKind activation_from(const Fields& fields) {
   if (name == "gelu" || name == "gelu_python") return MlpKind::gelu;
   if (name == "relu") return MlpKind::relu;
   fail(config_json::kOperation,
-       "{}: activation_function: expected a name of GELU, such as gelu_new, or relu, found '{}'", fields.file(),
+       "{}: activation_function: expected relu or a variant of GELU, such as gelu_new, found '{}'", fields.file(),
        to_valid_utf8(name.substr(0, 80)));
 }
 
@@ -44,7 +44,8 @@ void read_gpt2(const Fields& fields, ModelConfig& m) {
   m.mlp.kind = activation_from(fields);
   fields.boolean({"scale_attn_weights"}, m.attention.scale_scores);
   fields.boolean({"scale_attn_by_inverse_layer_idx"}, m.attention.scale_by_layer);
-  // reorder_and_upcast_attn is ignored: it selects scores in fp32, and this program always computes scores in fp32.
+  // The key reorder_and_upcast_attn is ignored. It selects fp32 scores, and this program always computes scores in
+  // fp32.
   m.bos_token_id = m.eos_token_id = 50256;
   fields.boolean({"query_bias"}, m.attention.query_bias);
 }
@@ -70,8 +71,8 @@ void check_gpt2(const ModelConfig& m) {
                     m.attention.distance_bias_window == 0 && m.attention.window < 0;
   if (!fits) {
     fail("model",
-         "gpt2: expected positions \"learned\" and normalizer \"softmax\", without distance bias and window, found {}, "
-         "{}, {} and {}",
+         "gpt2: expected GPT-2's architecture, with learned positions, softmax, no distance bias and no window, found "
+         "positions {}, normalizer {}, distance_bias_window {} and window_size {}",
          name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window, m.attention.window);
   }
   if (m.attention.num_kv_heads != m.attention.num_heads)

@@ -78,7 +78,9 @@ void check_gpt_oss(const ModelConfig& m) {
                     m.attention.qkv_bias == m.attention.output_bias && m.attention.query_bias &&
                     m.attention.scale_scores && !m.attention.scale_by_layer && m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "gpt_oss: expected RoPE and softmax with a sink, without distance bias, found {} and {}",
+    fail("model",
+         "gpt_oss: expected the architecture of gpt-oss, with RoPE, softmax_sink and no distance bias, found positions "
+         "{} and normalizer {}",
          name(m.positions.kind), name(m.attention.normalizer));
   if (m.mlp.experts < 1 || m.mlp.experts > 1 << 14)
     fail("model", "num_local_experts: expected 1 to 16384, found {}", m.mlp.experts);
@@ -87,8 +89,8 @@ void check_gpt_oss(const ModelConfig& m) {
          m.mlp.experts_per_token);
   }
   if (!(m.mlp.swiglu_limit > 0) || !(m.mlp.swiglu_alpha > 0)) {
-    fail("model", "swiglu_limit, swiglu_alpha: expected more than 0, found {} and {}", m.mlp.swiglu_limit,
-         m.mlp.swiglu_alpha);
+    fail("model", "expected swiglu_limit and swiglu_alpha to be more than 0, found swiglu_limit {} and swiglu_alpha {}",
+         m.mlp.swiglu_limit, m.mlp.swiglu_alpha);
   }
 }
 

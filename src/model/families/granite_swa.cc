@@ -25,7 +25,7 @@ void read_granite_swa(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 8192;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.tie_embeddings = true;  // defaults: the caller reads this value and both ids after this function
+  m.tie_embeddings = true;  // defaults of this field and of both ids; the caller then reads the fields
   m.bos_token_id = m.eos_token_id = 100257;
   config_json::read_rope(fields, m);
   if (const nlohmann::json* bases = fields.find({"layer_rope_theta"})) {
@@ -65,14 +65,16 @@ void check_granite_swa(const ModelConfig& m) {
                     m.attention.qkv_bias == m.attention.output_bias && m.attention.query_bias &&
                     m.attention.scale_scores && !m.attention.scale_by_layer && m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "granite_swa: expected RoPE and softmax with a sink, without distance bias, found {} and {}",
+    fail("model",
+         "granite_swa: expected GraniteSWA's architecture, with RoPE, softmax_sink and no distance bias, found "
+         "positions {} and normalizer {}",
          name(m.positions.kind), name(m.attention.normalizer));
   const std::vector<double>& bases = m.positions.layer_bases;
   if (!bases.empty() && static_cast<int64_t>(bases.size()) != m.num_layers)
     fail("model", "layer_rope_theta: expected num_hidden_layers ({}) numbers, found {}", m.num_layers, bases.size());
   for (const double base : bases) {
     if (base != 0 && !(base > 1 && std::isfinite(base)))
-      fail("model", "layer_rope_theta: expected more than 1, or 0 for none, found {}", base);
+      fail("model", "layer_rope_theta: expected more than 1, or 0 for a layer without RoPE, found {}", base);
   }
   for (const auto& [field, value] : {std::pair{"embedding_multiplier", m.multipliers.embedding},
                                      {"residual_multiplier", m.multipliers.branch},

@@ -15,19 +15,19 @@ using config_json::json;
 
 namespace {
 
-constexpr int64_t kPilesLength = 2048;  // training length of the published models, which their files do not state
-constexpr int64_t kPad = 16;            // the vocabulary size is padded to a multiple of this value
+constexpr int64_t kPilesLength = 2048;  // training length of the published models; their config.json does not state it
+constexpr int64_t kPad = 16;            // the pad_vocab_size_multiple to write if vocab_size is a multiple of it
 
-// The field must be absent or empty.
+// Throws an Error if the field `name` is present and not empty. `what` says what the field describes.
 void must_be_empty(const Fields& fields, const char* name, const char* what) {
   const json* value = fields.find({name});
   if (value && !value->empty())
-    fields.wrong(name, fmt::format("nothing ({} are not supported by this decoder)", what).c_str(), *value);
+    fields.wrong(name, fmt::format("nothing (this decoder does not support {})", what).c_str(), *value);
 }
 
 void read_ssm(const Fields& ssm, ModelConfig& m) {
   MixerConfig& x = m.mixer;
-  std::string layer = "Mamba1";  // default of the original program
+  std::string layer = "Mamba1";  // default of the field in the original program
   ssm.string({"layer"}, layer);
   if (layer != "Mamba2") ssm.wrong("ssm_cfg.layer", "Mamba2 (other values are not supported by this decoder)", layer);
   ssm.integer({"d_state"}, x.state_size);
@@ -36,9 +36,10 @@ void read_ssm(const Fields& ssm, ModelConfig& m) {
   const int64_t inner = read_inner_heads(ssm, "headdim", "d_model", m);
   int64_t recurrent = inner;
   ssm.integer({"d_ssm"}, recurrent);
-  if (recurrent != inner) ssm.wrong("d_ssm", fmt::format("{} (the whole inner width)", inner).c_str(), recurrent);
-  ssm.must_be_absent("D_has_hdim", "skips with a weight per dimension");
-  ssm.must_be_absent("norm_before_gate", "norms before the gate");
+  if (recurrent != inner)
+    ssm.wrong("d_ssm", fmt::format("{} (the inner width, expand times d_model)", inner).c_str(), recurrent);
+  ssm.must_be_absent("D_has_hdim", "a skip weight D per dimension instead of per head");
+  ssm.must_be_absent("norm_before_gate", "a norm before the gate");
   ssm.must_be_absent("bias", "biases in the projections");
   require_true(ssm, "rmsnorm");
   require_true(ssm, "conv_bias");

@@ -21,7 +21,7 @@ void read_olmo2(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 2048;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.bos_token_id = -1;  // defaults: the caller reads both ids after this function
+  m.bos_token_id = -1;  // defaults of both ids; the caller then reads the fields
   m.eos_token_id = 50279;
   config_json::read_rope(fields, m);
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
@@ -44,8 +44,11 @@ void check_olmo2(const ModelConfig& m) {
                     m.attention.query_bias && m.attention.scale_scores && !m.attention.scale_by_layer &&
                     m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "olmo2: expected RoPE and softmax without window and distance bias, found {} and {}",
-         name(m.positions.kind), name(m.attention.normalizer));
+    fail(
+        "model",
+        "olmo2: expected OLMo 2's architecture, with RoPE, softmax, no window and no distance bias, found positions {} "
+        "and normalizer {}",
+        name(m.positions.kind), name(m.attention.normalizer));
 }
 
 }  // namespace

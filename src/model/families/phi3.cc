@@ -20,7 +20,7 @@ void read_phi3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 4096;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.eos_token_id = 32000;  // default: the caller reads the id after this function
+  m.eos_token_id = 32000;  // the default; the caller then reads the field
   config_json::read_rope(fields, m);
   config_json::read_window(fields, "phi3", m);
   config_json::require_silu(fields);
@@ -42,12 +42,13 @@ void check_phi3(const ModelConfig& m) {
                     m.attention.normalizer == Normalizer::softmax && m.attention.scale_scores &&
                     !m.attention.scale_by_layer && m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "phi3: expected RoPE and softmax without biases, found {} and {}", name(m.positions.kind),
-         name(m.attention.normalizer));
+    fail("model",
+         "phi3: expected Phi-3's architecture, with RoPE, softmax and no biases, found positions {} and normalizer {}",
+         name(m.positions.kind), name(m.attention.normalizer));
 }
 
-// qkv_proj is the concatenation of q_proj, k_proj and v_proj; gate_up_proj is the concatenation of gate_proj and
-// up_proj.
+// The tensors of a Phi-3 checkpoint. It stores the concatenation of q_proj, k_proj and v_proj as qkv_proj, and the
+// concatenation of gate_proj and up_proj as gate_up_proj.
 std::vector<StoredTensor> phi3_tensors(const ModelConfig& m) {
   const CheckpointNames names(m);
   std::vector<StoredTensor> out;

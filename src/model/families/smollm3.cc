@@ -15,8 +15,8 @@ void smollm3_defaults(ModelConfig& m) {
   m.positions.rope_base = 2e6;
 }
 
-// Layers without RoPE are the layers whose entry in no_rope_layers is 0. If the list is absent, every
-// no_rope_layer_interval-th layer has no RoPE.
+// Returns the RoPE base of each layer, or 0 for layers without RoPE. A layer has no RoPE if its entry in no_rope_layers
+// is 0. If the list is absent, every no_rope_layer_interval-th layer has no RoPE.
 std::vector<double> read_layer_bases(const Fields& fields, const ModelConfig& m) {
   // num_hidden_layers has not been validated at this point, so the length of the list is limited here.
   const auto layers = static_cast<size_t>(std::clamp(m.num_layers, int64_t{0}, int64_t{1} << 14));
@@ -48,7 +48,7 @@ void read_smollm3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 32768;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.tie_embeddings = true;  // defaults: the caller reads this value and both ids after this function
+  m.tie_embeddings = true;  // defaults of this field and of both ids; the caller then reads the fields
   m.bos_token_id = 128000;
   m.eos_token_id = 128001;
   config_json::read_rope(fields, m);
@@ -77,8 +77,10 @@ void check_smollm3(const ModelConfig& m) {
                     m.attention.query_bias && m.attention.scale_scores && !m.attention.scale_by_layer &&
                     m.attention.distance_bias_window == 0;
   if (!fits)
-    fail("model", "smollm3: expected RoPE and softmax without distance bias, found {} and {}", name(m.positions.kind),
-         name(m.attention.normalizer));
+    fail("model",
+         "smollm3: expected SmolLM3's architecture, with RoPE, softmax and no distance bias, found positions {} and "
+         "normalizer {}",
+         name(m.positions.kind), name(m.attention.normalizer));
   const std::vector<double>& bases = m.positions.layer_bases;
   if (!bases.empty() && static_cast<int64_t>(bases.size()) != m.num_layers)
     fail("model", "no_rope_layers: expected num_hidden_layers ({}) numbers, found {}", m.num_layers, bases.size());

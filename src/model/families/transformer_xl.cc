@@ -52,9 +52,9 @@ void read_adaptive(const Fields& fields, ModelConfig& m) {
   a.tied.resize(static_cast<size_t>(a.clusters()), false);
 }
 
-// With same_length, every token attends to the mem_len latest keys: a sliding window that does not depend on segments.
-// Otherwise a segment attends to the mem_len tokens before it; the length of a segment is tgt_len, or mem_len if
-// tgt_len is absent.
+// Reads which earlier tokens a token attends to. If same_length is true, every token attends to the mem_len latest
+// keys: a sliding window that does not depend on segments. Otherwise, the tokens of a segment also attend to the
+// mem_len tokens before the segment, and the length of a segment is tgt_len, or mem_len if tgt_len is absent.
 void read_memory(const Fields& fields, ModelConfig& m) {
   int64_t memory = 1600, segment = 0;
   bool same_length = true;
@@ -133,8 +133,8 @@ void check_transformer_xl(const ModelConfig& m) {
                     m.attention.normalizer == Normalizer::softmax && m.attention.distance_bias_window == 0;
   if (!fits) {
     fail("model",
-         "transfo-xl: expected positions \"transformer_xl\" and normalizer \"softmax\", without distance bias, found "
-         "{}, {} and {}",
+         "transfo-xl: expected the architecture of Transformer-XL, with positions transformer_xl, softmax and no "
+         "distance bias, found positions {}, normalizer {} and distance_bias_window {}",
          name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window);
   }
   if (m.attention.num_kv_heads != m.attention.num_heads)
@@ -142,7 +142,7 @@ void check_transformer_xl(const ModelConfig& m) {
          m.attention.num_kv_heads);
 }
 
-// Adds the tensors outside the layers. Files may also contain tied tables and tied projections under a second name.
+// Adds the tensors that do not belong to a layer. A file may contain a tied table or a tied projection under two names.
 void add_vocabulary(const ModelConfig& m, std::vector<StoredTensor>& out) {
   using namespace adaptive_names;
   const AdaptiveVocabulary& a = m.adaptive;

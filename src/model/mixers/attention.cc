@@ -55,7 +55,7 @@ AttentionMixer::AttentionMixer(const ModelConfig& c, int64_t layer, at::Device d
           {c.attention.num_heads * c.attention.head_dim, c.attention.num_kv_heads * c.attention.head_dim,
            c.attention.num_kv_heads * c.attention.head_dim},
           device,
-          /*last_apart=*/true),  // RoPE copies q and k; with v separate, the unrotated q and k are freed early
+          /*last_apart=*/true),  // RoPE copies q and k; if v is separate, the unrotated q and k can be freed
       output(c.attention.num_heads * c.attention.head_dim, {c.hidden_size}, device),
       config_(c),
       heads_(c.attention.num_heads),
@@ -158,7 +158,7 @@ at::Tensor AttentionMixer::by_head(const at::Tensor& part, const at::Tensor& bia
 }
 
 bool AttentionMixer::set_cache_rounding(const ops::Rounding& rounding) const {
-  if (r_proj.defined()) return false;  // Transformer-XL computes the keys of its memory from hidden states
+  if (r_proj.defined()) return false;  // not supported for Transformer-XL, which caches keys in KVCache::states
   cache_rounding_ = rounding;
   return true;
 }
@@ -233,7 +233,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   const LayerHooks probe(options.activation_hooks, layer);
   if (options.cache && options.cache->streaming) {
     if (stats || options.on_attention_input)
-      fail("model", "a streaming cache does not support attention statistics and attention maps");
+      fail("model", "a streaming cache supports neither attention statistics nor attention maps");
     return project(stream(qkv.forward(x), layer, *options.cache), x, probe);
   }
   if (r_proj.defined()) return project(attend_relative(x, qkv.forward(x), layer, options, stats), x, probe);
@@ -348,7 +348,7 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
     std::tie(out, lse, statistics) = ops::decode(q, keys, values, paged.lengths, distance_bias, tau, options,
                                                  paged.block_table, {}, /*invariant=*/true);
   } else {
-    // The batch has only one sequence: gathers all of its tokens from its pages, in order.
+    // The batch consists of one sequence. Gather all of its tokens from its pages, in order.
     const auto gathered = [&](const at::Tensor& pool) {
       const int64_t pages = (paged.longest + pool.size(1) - 1) / pool.size(1);
       return pool.index_select(0, paged.block_table[0].narrow(0, 0, pages))
@@ -364,8 +364,8 @@ at::Tensor AttentionMixer::attend_paged(const at::Tensor& q, int64_t layer, cons
 
 namespace {
 
-// Returns the normalized input of the layer, detached from autograd. In Transformer-XL (arXiv 1901.02860), later
-// segments compute the keys and values of their memory from it.
+// Returns the normalized input of the layer, detached from autograd. In Transformer-XL (arXiv 1901.02860), this input
+// is the memory from which later segments compute keys and values.
 at::Tensor detached_memory(const NormOutput& x) {
   if (!x.from.defined()) return x.value.detach();
   const at::Tensor from = x.from.detach();

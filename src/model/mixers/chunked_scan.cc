@@ -13,9 +13,9 @@ std::vector<ChunkSpan> split_into_chunks(int64_t length, int64_t chunk, int64_t 
   if (cu_seqlens.defined()) {
     const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
     ends.assign(host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel());
-    TORCH_CHECK(seen == 0, "packed documents: expected no initial state");
+    TORCH_CHECK(seen == 0, "packed documents cannot continue an earlier state");
     TORCH_CHECK(!ends.empty() && ends.front() == 0 && ends.back() == length && std::is_sorted(ends.begin(), ends.end()),
-                "cu_seqlens expected to ascend from 0 to ", length, ", received ", host);
+                "expected cu_seqlens to ascend from 0 to ", length, ", received ", host);
   }
   std::vector<ChunkSpan> pieces;
   for (size_t document = 0; document + 1 < ends.size(); ++document) {
@@ -52,8 +52,8 @@ TensorList take(TensorList::const_iterator& from, size_t count) {
   return {begin, from};
 }
 
-// Splits the tokens (batch, length, ...) into consecutive spans. A split operation is used instead of slices for its
-// faster backward pass: it concatenates the gradients, whereas the gradient of each slice would be padded to the full
+// Splits the tokens (batch, length, ...) into consecutive spans. The backward pass of one split operation concatenates
+// the gradients of all spans. This is faster than separate slices, whose gradients would each be padded to the full
 // length and added.
 std::vector<TensorList> split_tokens(const TensorList& tokens, const std::vector<int64_t>& lengths) {
   std::vector<TensorList> out(lengths.size());

@@ -85,8 +85,8 @@ void read_mixer(Config& config, ModelConfig& m) {
 
 void refuse_mixer_keys(Config& config, const std::string& kind) {
   const ConfigSection model = config.section("model"), mixer = config.section("mixer");
-  for (const char* key :
-       {"heads", "key_dim", "value_dim", "chunk"}) {  // keys that all mixers have; keys of single mixers follow
+  // These keys apply to all mixers. refuse_foreign_keys() below checks the keys that apply only to some mixers.
+  for (const char* key : {"heads", "key_dim", "value_dim", "chunk"}) {
     if (!mixer.has(key)) continue;
     fail("model",
          "{}: mixer.{}: not supported by {}, whose heads are set by num_heads and head_dim of [model]; supported by {}",
@@ -135,8 +135,8 @@ void refuse_attention_keys(Config& config, const ModelConfig& m) {
   for (const char* key : kAttentionKeys) {
     if (s.has(key) && !(mixer_kind(m).rope && std::string_view(key) == "rope_theta")) {
       fail("model",
-           "{}: {}: used only by attention, and no layer of this {} model uses attention; set attention_layers, or "
-           "sizes in [mixer]",
+           "{}: {}: only attention uses this key, and no layer of this {} model uses attention; either set "
+           "attention_layers, or set the sizes of the mixer in [mixer]",
            s.where(key), key, name(m.mixer.type));
     }
   }
@@ -167,8 +167,8 @@ void check_mixer(const ModelConfig& m) {
     }
   }
   if (static_cast<int64_t>(m.mixer.attention_layers.size()) == m.num_layers) {
-    fail("model", "attention_layers: expected at least one layer with {}, found all {} layers", name(m.mixer.type),
-         m.num_layers);
+    fail("model", "attention_layers: expected a list that leaves at least one layer to {}, found all {} layers",
+         name(m.mixer.type), m.num_layers);
   }
   if (m.attention.window > 0 && !m.attends())
     fail("model", "window_size: expected -1, because {} does not use a window, found {}", name(m.mixer.type),
@@ -231,9 +231,9 @@ void read_hybrid(const config_json::Fields& fields, ModelConfig& m) {
   const config_json::Fields inner(*attention, fields.file());
   const nlohmann::json* layers = inner.find({"layers"});
   if (!layers || !layers->is_array())
-    fields.wrong("attn.layers", "a list of layers", layers ? *layers : nlohmann::json());
+    fields.wrong("attn.layers", "a list of layer indices", layers ? *layers : nlohmann::json());
   for (const nlohmann::json& layer : *layers) {
-    if (!layer.is_number_integer()) fields.wrong("attn.layers", "whole numbers", layer);
+    if (!layer.is_number_integer()) fields.wrong("attn.layers", "integers", layer);
     m.mixer.attention_layers.push_back(layer.get<int64_t>());
   }
   std::sort(m.mixer.attention_layers.begin(), m.mixer.attention_layers.end());

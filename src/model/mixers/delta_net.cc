@@ -59,10 +59,8 @@ DeltaNetMixer::DeltaNetMixer(const ModelConfig& c, int64_t, at::Device device)
   if (gate_) rows.push_back(value);
   if (decays_) rates.push_back(heads_);
   qkvg_ = Linear(c.hidden_size, rows, device);
-  rates_ = Linear(c.hidden_size, rates,
-                  // A separate linear layer: as additional parts of qkvg_, these few columns would misalign the output
-                  // rows.
-                  device);
+  // These projections are not parts of qkvg_, because their few columns would misalign the rows of its output.
+  rates_ = Linear(c.hidden_size, rates, device);
   output_ = Linear(value, {c.hidden_size}, device);
   NamedTensors made = {{"attn.b_proj.weight", rates_.parts()[0]}, {"attn.o_proj.weight", output_.parts()[0]}};
   if (decays_) made.emplace_back("attn.a_proj.weight", rates_.parts()[1]);
@@ -98,7 +96,7 @@ at::Tensor DeltaNetMixer::convolved(const char* weight, const at::Tensor& x, con
   return y.out;
 }
 
-// Returns x / sqrt(sum of x^2 + 1e-6) for each head, computed as an RMSNorm whose weight and epsilon are scaled.
+// Returns x / sqrt(sum of x^2 + 1e-6) for each head x, computed as an RMSNorm whose weight and epsilon are scaled.
 at::Tensor DeltaNetMixer::unit(const at::Tensor& heads) const {
   return ops::rms_norm(heads, unit_weight_, 1e-6 / static_cast<double>(key_dim_));
 }

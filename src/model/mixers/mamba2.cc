@@ -140,15 +140,15 @@ void infer_mamba2_sizes(ModelConfig& m) {
 void check_mamba2(const ModelConfig& m) {
   const MixerConfig& x = m.mixer;
   if (x.key_dim != x.state_size)
-    fail("model", "mixer.key_dim: expected mamba2's state_size ({}), found {}", x.state_size, x.key_dim);
+    fail("model", "mixer.key_dim: mamba2 requires key_dim = state_size ({}), found {}", x.state_size, x.key_dim);
   if (x.heads % x.groups != 0)
     fail("model", "mixer.groups: expected a divisor of heads ({}), found {}", x.heads, x.groups);
   if (mamba2_inner(x) % m.hidden_size != 0) {
     fail("model", "mixer.heads: expected heads times value_dim to be a multiple of hidden_size ({}), found {} times {}",
          m.hidden_size, x.heads, x.value_dim);
   }
-  if (x.conv_size < 1) fail("model", "mixer.conv_size: expected 1 or more taps in mamba2, found {}", x.conv_size);
-  if (!x.gate) fail("model", "mixer.gate: mamba2 requires the gate, expected true, found false");
+  if (x.conv_size < 1) fail("model", "mixer.conv_size: mamba2 requires at least 1 tap, found {}", x.conv_size);
+  if (!x.gate) fail("model", "mixer.gate: expected true, because mamba2 always has a gate, found false");
 }
 
 std::vector<ParameterShape> mamba2_shapes(const ModelConfig& m) {
@@ -173,8 +173,8 @@ void read_mamba2(const config_json::Fields& fields, ModelConfig& m) {
   int64_t heads = x.heads;
   fields.integer({"num_heads"}, heads);
   if (heads != x.heads)
-    fields.wrong("num_heads", fmt::format("{} (expand times hidden_size over head_dim)", x.heads).c_str(), heads);
-  // The transformers library uses the first of these names.
+    fields.wrong("num_heads", fmt::format("{} (expand * hidden_size / head_dim)", x.heads).c_str(), heads);
+  // transformers writes the first of these names.
   fields.number({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm.eps);
   fields.interval("time_step_limit", x.step_min, x.step_max);
 }
@@ -187,14 +187,14 @@ void write_mamba2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["state_size"] = x.state_size;
   out["n_groups"] = x.groups;
   out["conv_kernel"] = x.conv_size;
-  // JSON cannot represent infinity, and only Python reads the "Infinity" that Python writes. The largest double is
-  // written instead.
+  // JSON cannot represent infinity, so the largest double is written instead of an infinite limit. (Python's JSON
+  // library would write Infinity, which other libraries reject.)
   if (x.step_min > 0 || !std::isinf(x.step_max))
     out["time_step_limit"] = {x.step_min, std::min(x.step_max, std::numeric_limits<double>::max())};
   out["use_conv_bias"] = true;
   out["use_bias"] = false;
   out["rmsnorm"] = true;
-  out["chunk_size"] = 256;  // chunk size in the kernels of other implementations; the value affects only speed
+  out["chunk_size"] = 256;  // transformers uses this value, which affects only speed; this program ignores it
   out["layer_norm_epsilon"] = m.norm.eps;
 }
 

@@ -32,10 +32,11 @@ ParameterTable::ParameterTable(const std::vector<ParameterShape>& shapes, const 
     }
     if (!tensor.defined()) tensor = at::zeros(shape.shape, options).requires_grad_(shape.trained);
     if (tensor.sizes() != at::IntArrayRef(shape.shape))
-      fail_run("model", "{}: the mixer created it with a shape that differs from its MixerKind", shape.name);
+      fail_run("model", "{}: the mixer created this tensor with a shape that differs from MixerKind::shapes",
+               shape.name);
     all_.emplace_back(shape.name, tensor);
   }
-  if (used != made.size()) fail_run("model", "a mixer created a tensor that its MixerKind does not list");
+  if (used != made.size()) fail_run("model", "a mixer created a tensor that MixerKind::shapes does not list");
 }
 
 at::Tensor ParameterTable::operator[](const std::string& name) const {

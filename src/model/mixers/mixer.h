@@ -46,16 +46,17 @@ class Mixer {
   // are not trained.
   virtual NamedTensors parameters() const = 0;
 
-  // The linear layers whose parameters no other code reads (see model/blocks/shard_hooks.h).
+  // The linear layers of ShardUnit::products (model/blocks/shard_hooks.h): only class Linear reads their weights.
   virtual std::vector<const Linear*> products() const = 0;
 
-  // Initializes the parameter `name`, whose values are in `tensor`, fp32 on the CPU. Returns false to keep the current
-  // value. By default, tensors of two or more dimensions are drawn from N(0, init_std).
+  // Writes the initial values of the parameter `name` to `tensor`, which is fp32 on the CPU. Returns false if the
+  // parameter keeps the values that the constructor has set. By default, tensors of two or more dimensions are drawn
+  // from N(0, init_std).
   virtual bool init_parameter(const std::string& name, at::Tensor& tensor, const ModelConfig& config,
                               at::Generator& generator) const;
 
-  // From this call on, the mixer rounds its keys and values, as a quantized KV cache does. Returns false if the mixer
-  // has no keys and values.
+  // From this call on, the mixer rounds its keys and values as a quantized KV cache would. Returns false if the mixer
+  // does not cache keys and values.
   virtual bool set_cache_rounding(const ops::Rounding&) const { return false; }
 
   // Writes the mixer's weights and parameters to `layer`, an argument of the fused decode kernel
@@ -76,12 +77,12 @@ std::unique_ptr<Mixer> make_mixer_as(const ModelConfig& config, int64_t layer, a
   return std::make_unique<T>(config, layer, device);
 }
 
-// A mixer's parameters by name. The order is the order of MixerKind::shapes.
+// A mixer's parameters, accessible by name and stored in the order of MixerKind::shapes.
 class ParameterTable {
  public:
   ParameterTable() = default;
-  // Uses the tensors of `made` (for example the parts of linear layers). Allocates zeros for all other tensors of
-  // `shapes`. The table has the order of `shapes`.
+  // Uses the tensors of `made` (for example the parts of linear layers), and allocates zeros for all other tensors of
+  // `shapes`.
   ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
 
   const NamedTensors& all() const { return all_; }

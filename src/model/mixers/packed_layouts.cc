@@ -7,7 +7,7 @@
 namespace lazy {
 namespace {
 
-// Returns the offset of each document, followed by the total number of tokens.
+// Returns the index of each document's first token, followed by the total number of tokens.
 std::vector<int64_t> begins_of(const at::Tensor& cu_seqlens) {
   const at::Tensor host = cu_seqlens.to(at::kCPU, at::kLong).contiguous();
   return {host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel()};
@@ -22,7 +22,7 @@ PackedLayouts& layouts_of(const PackedSequences& packed) {
 
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device) {
   const std::vector<int64_t> begins = begins_of(cu_seqlens);
-  // Documents, grouped by their number of chunks rounded up to a power of two.
+  // Documents grouped by their number of chunks, rounded up to a power of two.
   std::map<uint64_t, std::vector<size_t>> alike;
   for (size_t n = 0; n + 1 < begins.size(); ++n) {
     const int64_t length = begins[n + 1] - begins[n];

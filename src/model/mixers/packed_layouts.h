@@ -15,7 +15,7 @@ struct DocumentBatch {
 };
 struct DocumentBatches {
   std::vector<DocumentBatch> batches;
-  at::Tensor where;  // (tokens) int64: index of each packed token in the concatenated, flattened batches
+  at::Tensor where;  // (tokens) int64: for each packed token, its index in the concatenation of all flattened batches
 };
 
 // Groups the documents into batches. The padded lengths are multiples of `chunk`. cu_seqlens has the shape (documents +
@@ -30,8 +30,9 @@ at::Tensor unbatch_documents(const std::vector<at::Tensor>& answers, const Docum
 // The layout [prefix | document] for every document.
 struct PrefixedDocuments {
   PackedSequences sequences;  // the prefixes and documents; ids are undefined
-  at::Tensor from;            // (tokens including prefixes) int64: source of each token in [prefix | all documents]
-  at::Tensor rows;            // (tokens without prefixes) int64: index of each token in the layout with prefixes
+  // (tokens including prefixes) int64: for each token of this layout, its index in [prefix | all documents].
+  at::Tensor from;
+  at::Tensor rows;  // (tokens without prefixes) int64: index of each document token in this layout
 };
 
 struct PackedLayouts {

@@ -53,7 +53,8 @@ void infer_mixer_sizes(ModelConfig& m) {
 int64_t even_key_dim(const ModelConfig& m, int64_t above, int64_t below) {
   const int64_t width = above * m.hidden_size, parts = below * m.mixer.heads;
   if (width % parts != 0) {
-    fail("model", "mixer.heads: expected a divisor of {} (of hidden_size {}) or an explicit mixer.key_dim, found {}",
+    fail("model",
+         "mixer.heads: expected a divisor of {} (derived from hidden_size {}), or an explicit mixer.key_dim, found {}",
          width % below == 0 ? width / below : width, m.hidden_size, m.mixer.heads);
   }
   return width / parts;

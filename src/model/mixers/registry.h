@@ -25,7 +25,7 @@ struct MixerKind {
   std::string architecture;               // value of `architectures` in config.json
   double hidden_ratio = 4;                // default of hidden_ratio, which sets the width of the MLP
   bool mlp = true;                        // layers have an MLP after the mixer
-  bool window = false;                    // the mixer contains (sliding-window) attention
+  bool window = false;                    // the mixer contains attention, with or without a sliding window
   bool rope = false;                      // the mixer applies RoPE with base rope_theta to queries and keys
   double norm_eps = 1e-6;
   std::vector<const char*> keys;  // keys of [mixer] in addition to heads, key_dim, value_dim and chunk

@@ -13,8 +13,8 @@
 namespace lazy {
 namespace {
 
-// Number of queries that are computed with one matrix of scores. In addition to the sink tokens, this matrix has
-// cache.recent + kBlock columns, of which each query uses cache.recent + 1.
+// Number of queries per block. All queries of a block are computed with one matrix of scores, which has columns for the
+// sink tokens and cache.recent + kBlock more columns, of which each query uses cache.recent + 1.
 constexpr int64_t kBlock = 128;
 
 at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const at::Tensor& positions = {}) {
@@ -26,7 +26,7 @@ at::Tensor turned(const at::Tensor& x, const Rope& rope, int64_t offset, const a
                     .positions = positions});
 }
 
-// Attention for sequences of which all tokens are still in the cache. The positions in the cache are then equal to the
+// Ordinary attention for sequences whose tokens are all still in the cache, so that positions in the cache equal
 // positions in the text.
 at::Tensor uncut(const StreamingInputs& in, const at::Tensor& q_BLHD, const at::Tensor& k, const at::Tensor& v) {
   const int64_t batch = q_BLHD.size(0), length = q_BLHD.size(1), keys = k.size(1);
@@ -116,7 +116,7 @@ class BlockedForm {
   at::Tensor count_;  // number of visible keys of each query, a scalar
 };
 
-// The reference computation, one token at a time: each token attends to the keys that are in the cache at this token.
+// Computes one token at a time. Each token attends to the keys that the cache contains when the token arrives.
 at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, const at::Tensor& q_BLHD, int64_t first) {
   std::vector<at::Tensor> out;
   for (int64_t t = 0; t < q_BLHD.size(1); ++t) {
@@ -155,8 +155,8 @@ at::Tensor received_from(const at::Tensor& w_BHLK, int64_t kv_heads) {
   return w_BHLK.abs().unflatten(1, {kv_heads, -1}).sum({2, 3}).transpose(1, 2);
 }
 
-// Removes one token per sequence and head from x (batch, tokens, kv_heads, ...): the token with index `gone` (batch,
-// kv_heads).
+// Returns x (batch, tokens, kv_heads, ...) without one token per sequence and key-value head. `gone` (batch, kv_heads)
+// contains the index of this token.
 at::Tensor without(const at::Tensor& x, const at::Tensor& gone) {
   const at::Tensor left = at::arange(x.size(1) - 1, gone.options()).view({1, -1, 1});
   at::Tensor from = left + left.ge(gone.unsqueeze(1));

@@ -122,7 +122,7 @@ at::Tensor TttMixer::forward(const NormOutput& x, int64_t layer, const ForwardOp
   return output_.forward(y)[0];
 }
 
-// The fixed inner learning rate in the paper: 1 for the linear model, 0.1 for the MLP.
+// Returns the base of the inner learning rate, which the paper fixes to 1 for the linear model and 0.1 for the MLP.
 double base_rate(const ModelConfig& m) { return m.mixer.type == MixerType::ttt_mlp ? 0.1 : 1; }
 
 void infer_ttt_sizes(ModelConfig& m) {

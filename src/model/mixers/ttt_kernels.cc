@@ -20,8 +20,8 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kDim = 64, kTokens = 16;
 
-// The inputs of whole mini-batches, (batch, tokens, heads, ...), and the weights at their start, (batch, heads, in,
-// out).
+// The inputs of consecutive whole mini-batches, (batch, tokens, heads, ...), and the weights before the first of these
+// mini-batches, (batch, heads, in, out).
 struct MiniBatchSpan {
   at::Tensor q, k, v, rate, scale, norm_weight, norm_bias;
   TttWeights start;
@@ -55,7 +55,7 @@ TttWeights empty_like(const TttWeights& w) {
   return out;
 }
 
-// The arguments of a kernel, and the tensors that own the memory to which its pointers refer.
+// The arguments of a kernel, together with the tensors that own the memory to which the arguments point.
 class TttCall {
  public:
   TttCall(const MiniBatchSpan& s, bool for_backward) : layers_(s.layers()) {
@@ -130,7 +130,7 @@ at::Tensor inner_gradients(const MiniBatchSpan& part) {
   return part.floats({part.states(), part.chunks(), kTokens, kDim});
 }
 
-// The activations of two-layer models that the forward pass saves.
+// The activations of a two-layer model that the forward pass saves for the backward pass.
 struct Activations {
   static constexpr size_t kCount = 9;
   std::vector<at::Tensor> all;
@@ -169,7 +169,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     variable_list saved = all;
     at::Tensor g;
     TttWeights state = s.start;
-    variable_list kept;  // activations of the first parts of the span, as many as the budget allows
+    variable_list kept;  // activations of the first parts of the span, for as many parts as the budget allows
     ActivationBudget* budget = one_layer ? nullptr : ActivationBudget::current();
     for (int64_t n = 0; n < parts.count(); ++n) {
       const MiniBatchSpan part = parts(s, n, state);
@@ -211,7 +211,7 @@ struct TttNode : torch::autograd::Function<TttNode> {
     const c10::DeviceGuard device(s.q.device());
     const bool one_layer = s.layers() == 1;
     const SequenceParts parts(s, /*for_backward=*/true);
-    // The state before part n, which is the state after part n - 1.
+    // Returns the state before part n, which is the state after part n - 1.
     const auto state = [&](int64_t n) {
       const auto from = saved.begin() + inputs + (n - 1) * of_state;
       return n == 0 ? s.start : weights_of(from, from + of_state);

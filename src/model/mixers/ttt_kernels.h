@@ -14,8 +14,8 @@ const ops::FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights
 std::pair<at::Tensor, TttWeights> run_ttt_kernels(const ops::FastWeightsKernels& kernels, const TttInputs& in,
                                                   const TttWeights& start);
 
-// LayerNorm of rows (..., dim) in fp32, rounded to dtype `type`. Uses a fused kernel if the rows and the result are
-// bf16.
+// Returns the LayerNorm of the rows of x (..., dim), computed in fp32 and rounded to dtype `type`. Uses a fused kernel
+// if the rows and the result are bf16.
 at::Tensor ttt_post_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, at::ScalarType type);
 
 }  // namespace lazy

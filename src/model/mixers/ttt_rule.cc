@@ -13,7 +13,7 @@ namespace lazy {
 namespace {
 
 // Computes the output f = LayerNorm(z) * weight + bias of the inner model, and the gradient of 1/2 |f - target|^2 with
-// respect to z. Both are differentiable for the outer training loop.
+// respect to z. Both results are differentiable, so that the weights of the outer model can be trained.
 struct InnerNorm {
   at::Tensor weight, bias;  // (H, 1, D)
 
@@ -126,7 +126,7 @@ std::tuple<at::Tensor, TttState> ttt_products(const TttInputs& in, TttState stat
       });
   if (!in.last_state) return {outs[0], state};
   state = ttt_state(last, pieces.back().ends_chunk ? 0 : pieces.back().offset + pieces.back().length);
-  if (state.chunk_position == 0) clear_sums(state);  // the sums start at zero in the next mini-batch
+  if (state.chunk_position == 0) clear_sums(state);  // each mini-batch starts with zero sums
   return {outs[0], state};
 }
 

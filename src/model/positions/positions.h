@@ -7,8 +7,8 @@
 
 namespace lazy {
 
-// The slopes of ALiBi. With n the largest power of 2 that is at most `heads`, the first n slopes are 2^(-8 r / n) for r
-// = 1 ... n. The others are every second slope, starting with the first, of a model with 2n heads.
+// Returns the ALiBi slopes of all heads. If n is the largest power of 2 that is at most `heads`, the first n slopes are
+// 2^(-8 r / n) for r = 1, ..., n. The remaining slopes are the first, third, fifth, ... slope of a model with 2n heads.
 std::vector<double> alibi_slopes(int64_t heads);
 
 // Returns (positions.sizes(), dim) fp32: element 2t is sin(p / 10000^(2t / dim)) and element 2t + 1 the cosine of the

@@ -14,14 +14,15 @@ namespace {
 
 constexpr int64_t kStrip = 128;  // queries per block
 
-// The relative shift of Transformer-XL. Input (..., S, N): column c of the last row has distance N - 1 - c. The output
-// has one column per key: row i is shifted left by S - 1 - i. Values shifted in belong to later keys, which are masked.
+// The relative shift of Transformer-XL converts scores per distance (..., S, N) to scores per key (..., S, N). In the
+// input, column c has distance N - 1 - c to the last query. Row i is shifted left by S - 1 - i columns. The values that
+// are shifted in from the right belong to later keys, which are masked.
 at::Tensor by_key(const at::Tensor& x) {
   const int64_t S = x.size(-2), N = x.size(-1);
   return at::constant_pad_nd(x, {1, 0}).flatten(-2).narrow(-1, S, S * N).unflatten(-1, {S, N});
 }
 
-// One block of queries: the last S of N tokens, all in one segment.
+// One block of queries, which are the last S of N tokens. All queries of a block are in the same segment.
 struct Strip {
   ops::AttentionOptions options;
 
@@ -55,8 +56,8 @@ struct Strip {
     return results;
   }
 
-  // bias (heads, W) for the distances 0, 1, ... -> (heads, N) for the distances N - 1 to 0; zero for distances of W and
-  // more.
+  // Converts bias (heads, W), with columns for the distances 0, 1, ..., to (heads, N), with columns for the distances N
+  // - 1 to 0. Columns for distances of W and more are zero.
   static at::Tensor by_distance(const at::Tensor& bias, int64_t N) {
     const int64_t known = std::min(N, bias.size(1));
     return at::constant_pad_nd(bias.narrow(1, 0, known), {0, N - known}).flip(1);
@@ -115,16 +116,19 @@ std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
     outs.push_back(results[0]);
     if (!in.attention.return_stats) continue;
     stats.push_back(results[1]);
-    if (seen > 0) stats.back().select(0, 0).zero_();  // the first key of the text is not visible to this block
+    // Statistic 0 is the weight of the first key of the text, which this block does not see.
+    if (seen > 0) stats.back().select(0, 0).zero_();
   }
   return {outs.size() == 1 ? outs[0] : at::cat(outs, 1), stats.empty() ? at::Tensor() : at::cat(stats, 3)};
 }
 
 namespace {
 
-// Distance and masks of each pair (query, key).
+// Properties of each pair (query, key), with the shape (queries, keys).
 struct Pairs {
-  at::Tensor distance, visible, remembered;  // remembered: the key is in an earlier segment than the query
+  at::Tensor distance;    // position of the query minus position of the key
+  at::Tensor visible;     // true: the query attends to the key
+  at::Tensor remembered;  // true: the key is in an earlier segment than the query
 };
 
 Pairs pairs_of(const RelativeInputs& in) {
@@ -140,7 +144,8 @@ Pairs pairs_of(const RelativeInputs& in) {
   return pairs;
 }
 
-// (batch, keys, kv_heads, head_dim) -> (batch, heads, keys, head_dim)
+// Converts (batch, keys, kv_heads, head_dim) to (batch, heads, keys, head_dim): repeats each key-value head for its
+// query heads.
 at::Tensor to_heads(const at::Tensor& x, int64_t heads) {
   return x.transpose(1, 2).repeat_interleave(heads / x.size(2), 1);
 }
@@ -159,7 +164,7 @@ at::Tensor relative_scores(const RelativeInputs& in) {
   };
   at::Tensor s = content(in.k);
   if (in.past_k.defined()) s = at::where(pairs.remembered, content(in.past_k), s);
-  // Row known - 1 - d of r belongs to distance d. Keys at distances of `known` and more are masked.
+  // Row known - 1 - d of in.r belongs to distance d. Keys at distances of `known` or more are masked.
   const at::Tensor by_row = at::matmul((q + in.position_bias).transpose(1, 2), in.r.to(type).permute({1, 2, 0}));
   const at::Tensor row = known - 1 - pairs.distance.clamp(0, known - 1);
   s = (s + by_row.gather(3, row.expand({s.size(0), heads, row.size(0), keys}))) / root;

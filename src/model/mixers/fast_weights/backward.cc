@@ -57,7 +57,7 @@ class Backward {
       // share * M, where `share` is read_keep or read_carry. The function returns the gradient with respect to M and
       // adds the gradient with respect to `share` to d_share.
       const auto through = [&](const at::Tensor& M, const at::Tensor& share, at::Tensor& d_share) {
-        if (a.size(-1) < d_y.size(-1)) {  // apply the per-token factors to the tensor with fewer columns
+        if (a.size(-1) < d_y.size(-1)) {  // multiply the per-token factors into the tensor with fewer columns
           const at::Tensor back = product(d_y, transposed(M));
           add(d_share, row_dot(back, a));
           d_a.addcmul_(back, share);
@@ -173,8 +173,8 @@ class Backward {
     at_chunk(d_S_[n]).addcmul_(W_[n], at_chunk(in_.carry)).addcmul_(S_[n], at_chunk(in_.momentum_keep));
   }
 
-  // Returns the entries of x for the chunks whose updated state is used: all chunks, but not the last one if last_state
-  // is false.
+  // Returns the entries of x for the chunks whose updated state is used. These are all chunks; if last_state is false,
+  // the last chunk is excluded.
   at::Tensor updating(const at::Tensor& x) const { return x.narrow(0, 0, updates_); }
 
   // Calls use(first, count, gradients) for ranges of chunks, where `gradients` are the gradients with respect to the
@@ -247,7 +247,7 @@ class Backward {
   const SavedActivations& c_;
   const FastWeightsResult& d_end_;
   const size_t last_;
-  const int64_t updates_;  // number of chunks after which the state is used: all, or all but the last one
+  const int64_t updates_;  // number of chunks whose updated state is used: C, or C - 1 if last_state is false
   FastWeights d_;
   Tensors W_, b_, S_;
   Tensors d_u_, d_g_, d_W_, d_b_, d_S_;  // gradients; complete for a chunk after through_chunk(chunk)

@@ -13,7 +13,9 @@ TensorSpec spec_of(const FastWeights& in) {
   TORCH_CHECK(!(spec.bias && spec.momentum), "fast weights: biases and momentum cannot be combined");
   for (const at::Tensor* t :
        {&in.read_keep, &in.read_carry, &in.momentum_steps, &in.keep, &in.carry, &in.momentum_keep}) {
-    TORCH_CHECK(t->defined() == spec.momentum, "fast weights: expected either all coefficients of momentum or none");
+    TORCH_CHECK(t->defined() == spec.momentum,
+                "fast weights: S, read_keep, read_carry, momentum_steps, keep, carry and momentum_keep must be all "
+                "defined or all undefined");
   }
   return spec;
 }

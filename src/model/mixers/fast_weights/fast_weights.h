@@ -17,8 +17,8 @@ namespace lazy {
 struct FastWeights {
   at::Tensor q, k, target;            // (C, N, T, dim), contiguous
   at::Tensor norm_weight, norm_bias;  // (N, 1, dim); undefined: no norm
-  // Factors of the gradients G_s in the weights at token t, which are read_keep_t W + read_carry_t S - sum_{s <= t}
-  // read_steps_ts G_s. Shape (C, N, T, T): C chunks, N sequences times heads, T tokens per chunk; lower triangular.
+  // The weights at token t are read_keep_t W + read_carry_t S - sum_{s <= t} read_steps_ts G_s. read_steps has the
+  // shape (C, N, T, T), for C chunks, N sequences times heads, and T tokens per chunk, and is lower triangular.
   at::Tensor read_steps;
   at::Tensor read_keep, read_carry;  // (C, N, T, 1); if undefined, read_keep is 1 and S is not used
   // Factors of the update from the start of a chunk to the start of the next chunk: W is replaced by keep W + carry S -

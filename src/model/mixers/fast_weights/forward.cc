@@ -90,7 +90,7 @@ struct Steps {
     const Gelu act = gelu_of(spec);
     at::Tensor a = in.q, y;
     for (size_t n = 0; n <= last(); ++n) {
-      // Apply the per-token factors to the tensor with fewer columns.
+      // Multiply the per-token factors into the tensor with fewer columns.
       if (spec.momentum && a.size(-1) < c.W[n].size(-1)) {
         y = product(a * in.read_keep, c.W[n]);
         accumulate(y, a * in.read_carry, c.S[n]);
@@ -133,7 +133,8 @@ FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedAc
   const int64_t C = in.q.size(0), N = in.q.size(1), T = in.q.size(2);
   const auto rows = [&](int64_t width) { return at::empty({C, N, T, width}, in.q.options()); };
   const auto* const kernels = kernels_for(in, spec);
-  // The kernels read the initial W and S from the inputs. With in_place, the first chunk is therefore not copied.
+  // Allocates the states at the start of all chunks. The first entry is a copy of `start`, except with in_place: the
+  // kernels read the initial W and S from the inputs.
   const auto chunks_from = [&](const at::Tensor& start, bool in_place) {
     const at::Tensor all = at::empty({C, start.size(0), start.size(1), start.size(2)}, start.options());
     if (!in_place) all.select(0, 0).copy_(start);

@@ -79,10 +79,10 @@ at::Tensor InnerNormBackward::by_z(int64_t chunk, const at::Tensor& d, const at:
   const at::Tensor z = at_chunk(z_), mean = at_chunk(mean_), rstd = at_chunk(rstd_), n = at_chunk(n_);
   const at::Tensor d_h = through(d, z, mean, rstd);
   at_chunk(d_h_).copy_(d_h);
-  // The gradient with respect to n. G depends on n through h and through the projection n mean(h n).
+  // d_n is the gradient with respect to n. G depends on n through h and through the term n mean(h n).
   at::Tensor d_n = d_h * square_;
   d_n.addcmul_(d, at_chunk(projection_), -1).addcmul_(at_chunk(h_), row_mean(d * n).mul_(rstd), -1);
-  // Adds the gradient through rstd, which is a factor of G, with the derivative d rstd / d z = -rstd^2 n / dim.
+  // The last term is the gradient through rstd, a factor of G, with the derivative d rstd / d z = -rstd^2 n / dim.
   return through(d_n, z, mean, rstd).addcmul_(n, row_mean(d * G).mul_(rstd), -1);
 }
 

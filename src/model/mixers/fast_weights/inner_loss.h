@@ -15,9 +15,9 @@ struct Gelu {
   void write_backward(at::Tensor out, const at::Tensor& gradient, const at::Tensor& z) const;
 };
 
-// The gradient G of the loss 1/2 |LayerNorm(z) - target|^2 with respect to the rows z (..., dim). With the normalized
-// rows n = (z - mean) rstd, the error miss = weight n + bias - target, and h = miss weight, the gradient is G = rstd (h
-// - mean(h) - n mean(h n)).
+// Computes the gradient G of the loss 1/2 |LayerNorm(z) - target|^2 with respect to the rows z (..., dim):
+//   G = rstd (h - mean(h) - n mean(h n)),
+// where n = (z - mean) rstd are the normalized rows, miss = weight n + bias - target is the error, and h = miss weight.
 struct InnerNorm {
   at::Tensor weight;
   at::Tensor scaled(const at::Tensor& z) const;                              // returns weight * n

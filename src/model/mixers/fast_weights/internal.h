@@ -68,12 +68,14 @@ class RoundedProducts {
 struct SavedActivations {
   // The state at the start of each chunk.
   std::vector<at::Tensor> W, b, S;
-  // For k: u is the input of the layer, and g is the loss gradient with respect to the output of the layer.
+  // Values for the model's input k: u is the input of the layer, and g is the gradient of the loss with respect to the
+  // output of the layer.
   std::vector<at::Tensor> u, g;
-  // The output of the layer for k. In the last layer without a norm, z is the prediction error instead.
+  // The output of the layer for the model's input k. In the last layer of a model without a norm, z is the prediction
+  // error instead.
   std::vector<at::Tensor> z;
-  // t is the loss gradient with respect to the layer's output after GELU, for k. x is the output of the layer for q.
-  // The last layer has no t and x.
+  // For the input k, t is the gradient of the loss with respect to the layer's output after GELU. For the input q, x is
+  // the output of the layer. The last layer has neither t nor x.
   std::vector<at::Tensor> t, x;
   // Only for the fused kernels (see ops/fast_weights_problem.h), otherwise undefined.
   at::Tensor overlap, kept;
@@ -83,7 +85,8 @@ struct SavedActivations {
 std::vector<at::Tensor> flatten(const SavedActivations& activations);
 SavedActivations unflatten_activations(const std::vector<at::Tensor>& list, const TensorSpec& spec);
 
-// for_backward: whether to fill `activations` for the backward pass.
+// Computes the outputs and the state after the last chunk, with `activations` as working memory. If `for_backward` is
+// true, `activations` then contains all tensors that backward() reads.
 FastWeightsResult forward(const FastWeights& in, const TensorSpec& spec, SavedActivations& activations,
                           bool for_backward);
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kDim = 64;
 
-// The arguments of a kernel, and the tensors that own the memory to which its pointers refer.
+// The arguments of a kernel, together with the tensors that own the memory to which the arguments point.
 class FastWeightsCall {
  public:
   FastWeightsCall(const FastWeights& in, const TensorSpec& spec, const SavedActivations& c) {

@@ -12,8 +12,8 @@ const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSp
 // Returns the number of bytes that the kernels save for the backward pass per chunk and per sequence and head; see
 // FastWeightsKernels::kept_bytes.
 int64_t bytes_kept(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec);
-// The functions return the same results as forward() and backward() in internal.h. Before the call, the caller must
-// allocate the activations and copy the initial bias b into the entry of the first chunk.
+// These functions return the same results as forward() and backward() in internal.h. The caller must first allocate the
+// activations and copy the initial bias b into the entry of the first chunk.
 FastWeightsResult run_forward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,
                               SavedActivations& activations, bool for_backward);
 FastWeights run_backward(const ops::FastWeightsKernels& kernels, const FastWeights& in, const TensorSpec& spec,

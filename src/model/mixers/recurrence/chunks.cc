@@ -22,10 +22,10 @@ at::Tensor split(const at::Tensor& x, int64_t C, at::ScalarType type) {
   return x.to(type).view({B, N, C, x.size(2), x.size(3)}).permute({1, 0, 3, 2, 4}).contiguous();
 }
 
-// The document index of each token, and of the token that precedes the first token.
+// The document to which each token belongs, and the document of the token that precedes the first token.
 struct Documents {
   at::Tensor tokens;  // (N C) for N chunks of C tokens; undefined: all tokens are in one document
-  at::Tensor before;  // (1): document of the preceding token
+  at::Tensor before;  // (1): the document of the preceding token
 };
 
 ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents, int64_t N, int64_t H, int64_t C,
@@ -39,7 +39,8 @@ ChunkDecays chunk_decays(const at::Tensor& log_decay, const Documents& documents
     a_NBHC = split(log_decay.unsqueeze(3), C, at::kDouble).squeeze(4);
   }
   const auto type = c10::typeMetaToScalarType(options.dtype());
-  // The exponential of -1000 is zero in every dtype, so more negative log decays would only cost precision in the sums.
+  // Clamp the log decays at -1000, whose exponential is already zero in every dtype. Larger magnitudes would only make
+  // the sums less precise.
   const at::Tensor sum = a_NBHC.clamp_min(-1000).cumsum(3), last = sum.narrow(3, C - 1, 1);
   at::Tensor visible = at::ones({C, C}, options.dtype(at::kBool)).tril().view({1, 1, 1, C, C});
   at::Tensor reads = sum.to(type).exp(), writes = (last - sum).to(type).exp(), keeps = last.to(type).exp();
@@ -62,8 +63,7 @@ struct SavedInput {
   enum { q, k, v, state, log_decay, beta };
 };
 
-// Computes whole chunks. `in` contains the tensors in the order of SavedInput; their tokens must form whole chunks of C
-// tokens.
+// Computes one or more whole chunks of C tokens. `in` contains the input tensors in the order of SavedInput.
 std::vector<at::Tensor> whole_chunks(const std::vector<at::Tensor>& in, const Documents& documents, int64_t C,
                                      double scale, const ChunkForm& form) {
   const at::Tensor& v = in[SavedInput::v];

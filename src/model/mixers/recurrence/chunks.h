@@ -18,8 +18,8 @@ struct ChunkDecays {
   at::Tensor keeps;   // (N, B, H, 1, 1): decay of the state across the chunk; N is the number of chunks
 };
 
-// Whole chunks of a sequence, in the dtype of the state. Dimensions as in ChunkDecays, and G groups of heads, K
-// key_dim, V value_dim.
+// Whole chunks of a sequence, in the dtype of the state. In addition to the dimensions of ChunkDecays: G groups of
+// heads, K key_dim, V value_dim.
 struct Chunks {
   at::Tensor q, k;   // (N, B, G, C, K); q is already multiplied by Inputs::scale
   at::Tensor v;      // (N, B, H, C, V)
@@ -28,7 +28,7 @@ struct Chunks {
   ChunkDecays decays;
 };
 
-// The outputs of whole chunks (N, B, H, C, V) and the state after the last chunk.
+// The outputs of whole chunks, (N, B, H, C, V), and the state after the last chunk, (B, H, K, V).
 struct ChunkOutputs {
   at::Tensor out, state;
 };

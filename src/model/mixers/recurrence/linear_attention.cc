@@ -13,8 +13,9 @@ namespace {
 
 constexpr const char* kDecay = "decaying recurrence";
 
-// The H heads form G groups. The R = H / G heads of a group share their queries and keys. Their values are concatenated
-// to (.., G, C, R V), with C tokens per chunk, so that one matrix product computes the outputs of all R heads.
+// The chunkwise form of the decaying recurrence. The H heads form G groups, and the R = H / G heads of a group share
+// queries and keys. Their values are concatenated to (.., G, C, R V), with C tokens per chunk, so that one matrix
+// product computes the outputs of all R heads.
 ChunkOutputs decay_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4);
   const int64_t G = c.k.size(2), K = c.k.size(4), R = H / G;
@@ -79,13 +80,14 @@ void check_delta_rule(const Inputs& in) {
   if (!in.beta.defined()) fail(kDeltaRule, "expected beta, found none");
   if (in.skip.defined()) fail(kDeltaRule, "expected no skip weights, found some");
   if (in.q.dim() == 4 && in.v.dim() == 4 && in.q.size(2) != in.v.size(2)) {
-    fail(kDeltaRule, "expected as many key heads as value heads ({}), found {}", in.v.size(2), in.q.size(2));
+    fail(kDeltaRule, "the number of key heads must equal the number of value heads ({}), found {}", in.v.size(2),
+         in.q.size(2));
   }
 }
 
-// Each token adds k u^T to the state, where u = beta (v - S^T k) and S^T k is the value that the state S returns for k.
-// The u of a token depends on the u of the earlier tokens in the chunk. This is a unit lower triangular system of
-// linear equations; T is the inverse of its matrix.
+// The chunkwise form of the delta rule. Each token adds k u^T to the state S, where u = beta (v - S^T k), and S^T k is
+// the value that S returns for k. The u of a token depends on the u of the earlier tokens in the chunk, which gives a
+// unit lower triangular system of linear equations; T is the inverse of its matrix.
 ChunkOutputs delta_form(const Chunks& c) {
   const int64_t N = c.v.size(0), B = c.v.size(1), H = c.v.size(2), C = c.v.size(3), V = c.v.size(4), K = c.k.size(4);
   const at::Tensor k_beta = c.k * c.beta, k_t = c.k.transpose(3, 4);
@@ -93,7 +95,7 @@ ChunkOutputs delta_form(const Chunks& c) {
   const at::Tensor identity = at::eye(C, c.k.options()).expand({N, B, H, C, C});
   const at::Tensor T =
       at::linalg_solve_triangular(system, identity, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
-  // The value of u if the state before the chunk is zero.
+  // The values u of all tokens for the case that the state before the chunk is zero.
   const auto u_alone = at::matmul(T, c.v * c.beta).view({N, B * H, C, V}).unbind();
   const auto held = at::matmul(T, k_beta * c.decays.reads).view({N, B * H, C, K}).unbind();
   const auto k_faded = (c.k * c.decays.writes).view({N, B * H, C, K}).transpose(2, 3).unbind();

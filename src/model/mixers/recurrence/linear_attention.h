@@ -1,6 +1,7 @@
 // Linear attention with a decaying state (RetNet and Mamba2's SSD):
 //  S_t = a_t S_{t-1} + beta_t k_t v_t^T,  o_t = scale S_t^T q_t + skip v_t,  a_t = exp(log_decay_t).
-// Also the delta rule, which replaces v_t in the first formula by v_t - a_t S_{t-1}^T k_t and has no skip.
+// This header also declares the delta rule, which replaces v_t in the first formula by v_t - a_t S_{t-1}^T k_t and has
+// no skip.
 #pragma once
 #include "model/mixers/recurrence/recurrence.h"
 

@@ -31,7 +31,8 @@ void check(const char* operation, const Inputs& in) {
   }
   const int64_t B = in.v.size(0), L = in.v.size(1), H = in.v.size(2), V = in.v.size(3), K = in.q.size(3);
   if (in.q.size(0) != B || in.q.size(1) != L || in.q.size(2) == 0 || H % in.q.size(2) != 0) {
-    fail(operation, "expected v with the batch and length of q and a multiple of its {} heads, found q {} and v {}",
+    fail(operation,
+         "expected v with the batch size and length of q, and with a multiple of q's {} heads, found q {} and v {}",
          in.q.size(2), shape(in.q), shape(in.v));
   }
   const auto expect = [&](const char* name, const at::Tensor& t, at::IntArrayRef wanted) {

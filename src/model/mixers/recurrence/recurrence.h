@@ -12,7 +12,7 @@
 namespace lazy::recurrence {
 
 struct Inputs {
-  at::Tensor q, k;  // (B, L, G, K); G divides H: the neighboring H / G heads share a query and a key
+  at::Tensor q, k;  // (B, L, G, K); G must divide H, and H / G consecutive heads of v share a query and a key
   at::Tensor v;     // (B, L, H, V), in the dtype of q
   // fp32 (float64 for float64 inputs), at most 0. Shape (B, L, H), or (H) if constant over time. Undefined: no decay.
   at::Tensor log_decay;
@@ -40,7 +40,7 @@ at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device
 // Returns the dtype of the state and of the arithmetic for values v: float64 for float64 values, otherwise fp32.
 at::ScalarType state_type(const at::Tensor& v);
 
-// One token of every head, in the dtype of the state. log_decay and beta (B, H) are undefined if the recurrence does
+// The inputs of one token, in the dtype of the state. log_decay and beta (B, H) are undefined if the recurrence does
 // not use them.
 struct Token {
   at::Tensor q, k;  // (B, H, K)

@@ -24,7 +24,7 @@ void check(const ConvolutionInputs& in) {
          found.str());
   }
   if (in.cu_seqlens.defined() && (in.x.size(0) != 1 || in.state.defined())) {
-    fail("short convolution", "packed documents: expected a batch of 1 and no state");
+    fail("short convolution", "packed documents require batch size 1 and no state");
   }
 }
 
@@ -35,7 +35,7 @@ at::Tensor with_past(const ConvolutionInputs& in) {
   return at::constant_pad_nd(in.x, {0, 0, past, 0});
 }
 
-// The index of each token within its document, starting at 0.
+// Returns the index of each token within its document, starting at 0.
 at::Tensor places(const ConvolutionInputs& in) {
   const int64_t length = in.x.size(1);
   const at::Tensor begins = in.cu_seqlens.to(in.x.device(), /*non_blocking=*/true);

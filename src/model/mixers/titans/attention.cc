@@ -81,9 +81,10 @@ struct HeadProducts {
   }
 };
 
-// Combines the outputs of the window and of the prefix, each weighted with its share of one softmax. The gradient of a
-// score is weight (d_out . (value - out)), where `out` is the combined output. Given the combined `out` and
-// log-sum-exp, an attention kernel computes this gradient for the keys of the window.
+// Attention with one softmax over the keys of a prefix and of a window. The two parts are computed separately; each
+// output is multiplied by the part's share of the softmax, and the products are added. The gradient of a score is
+// weight (d_out . (value - out)), where `out` is the combined output. Given the combined `out` and log-sum-exp, an
+// attention kernel computes this gradient for the keys of the window.
 struct PrefixAttention : torch::autograd::Function<PrefixAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& prefix_q, const at::Tensor& prefix_k, const at::Tensor& prefix_v,

@@ -17,7 +17,7 @@ class ParameterTable;
 at::Tensor persistent_tokens(const ParameterTable& table, const ModelConfig& config);
 
 struct WithPersistent {
-  at::Tensor x;          // [persistent | x] for every document; only x when continuing from a cache
+  at::Tensor x;          // [persistent | x] for every document; only x if a cache with earlier tokens is continued
   at::Tensor positions;  // (tokens) int64: positions, including the persistent tokens
   // Layout of the packed documents including the persistent tokens, valid during the forward pass; null if not packed.
   const PackedSequences* packed = nullptr;

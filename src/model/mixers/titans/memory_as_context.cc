@@ -126,7 +126,8 @@ at::Tensor mac_learn(const MacSegment& segment, const ChunkSpan& piece, const at
     const at::Tensor inputs = at::cat({state[kPastInputs], streams}, 1);
     streams = recurrence::short_convolution({.x = inputs, .weight = shared[kConvolution]}).out.narrow(1, past, T);
     const at::Tensor latest = inputs.narrow(1, T, past);
-    // With autograd, the graph keeps `inputs` in memory in any case, so a copy of its last rows would not save memory.
+    // `latest` is a view that keeps `inputs` in memory, so it is copied. With autograd, the graph keeps `inputs` in
+    // memory in any case, and a copy would not save memory.
     state[kPastInputs] = at::GradMode::is_enabled() ? latest : latest.clone();
   } else {
     streams = at::silu(streams);
@@ -168,11 +169,11 @@ TitansMac::TitansMac(const ModelConfig& c, int64_t, at::Device device)
 }
 
 std::vector<const Linear*> TitansMac::products() const {
-  return {&product_.output()};  // the code of the spans reads all other weights directly
+  return {&product_.output()};  // mac_attend() and mac_learn() read all other weights directly
 }
 
-// The cached state of the layer: first the latest inputs of the short convolution of the retrieval queries, then the
-// state of the spans (MacState).
+// The cached state of the layer consists of the latest inputs of the short convolution of the retrieval queries,
+// followed by the tensors of MacState.
 at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   if (options.packed) {  // documents are processed in batches, in parallel
     const DocumentBatches& documents = batches_of(*options.packed, config_.mixer.segment, x.value.device());

@@ -26,12 +26,12 @@ class MemoryBranch {
  public:
   MemoryBranch(const ModelConfig& config, at::Device device);
 
-  // own_parameters() returns the parameters that this class creates; the mixer adds them to its table.
-  // bind_parameters() then reads the remaining parameters from the complete table.
+  // own_parameters() returns the parameters that this class has created. The mixer adds them to its table and then
+  // calls bind_parameters(), which reads the remaining parameters of the memory from the table.
   NamedTensors own_parameters() const;
   void bind_parameters(const ParameterTable& table);
-  // Implements Mixer::init_parameter for the parameters memory.*. Returns nullopt if the default initialization
-  // applies.
+  // Implements Mixer::init_parameter for the parameters whose names begin with "memory.". Returns nullopt if the
+  // default initialization applies.
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
   // Returns M_t(q_t), (batch, length, heads, value_dim) in the dtype of x. `state`: null, or a list of state tensors

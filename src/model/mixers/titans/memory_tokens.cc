@@ -29,7 +29,8 @@ at::Tensor empty(const at::Tensor& like, at::IntArrayRef sizes, at::ScalarType t
   return at::empty(sizes, like.options().dtype(type).requires_grad(false));
 }
 
-// True if the kernel can read pairs of neighboring elements: the last dimension is contiguous and all offsets are even.
+// True if the kernel can load two neighboring elements of x at once, that is, if the last dimension is contiguous and
+// all offsets are even.
 bool in_pairs(const at::Tensor& x) {
   if (x.stride(-1) != 1 || x.storage_offset() % 2 != 0) return false;
   for (int64_t n = 0; n + 1 < x.dim(); ++n) {
@@ -145,7 +146,7 @@ at::Tensor unit_length(const at::Tensor& x) {
 
 at::Tensor pad_tokens(const at::Tensor& x, int64_t length) {
   if (x.size(2) == length) return x;
-  // The padding of each dimension, in the order from the last dimension to the token dimension.
+  // The argument of constant_pad_nd: two padding lengths per dimension, from the last dimension to the token dimension.
   std::vector<int64_t> sides(static_cast<size_t>(2 * (x.dim() - 2)));
   sides.back() = length - x.size(2);
   return at::constant_pad_nd(x, sides);

@@ -17,9 +17,9 @@ at::Tensor pad_tokens(const at::Tensor& x, int64_t length);
 struct MemoryTokensInChunks {
   at::Tensor q, k, target;  // (chunks, B * H, T, dim)
 };
-// Converts q, k and v (B, H, tokens, dim) to chunks of T tokens. raw: q, k and v may have any floating-point dtype, and
-// this function normalizes q and k to unit length. residual: the target is v - k instead of v. rounded: see
-// FastWeights::rounded.
+// Converts q, k and v (B, H, tokens, dim) to chunks of T tokens. If `raw` is true, q, k and v may have any
+// floating-point dtype, and the function normalizes q and k to unit length. If `residual` is true, the target is v - k
+// instead of v. `rounded` is explained at FastWeights::rounded.
 MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t chunks,
                                    int64_t T, bool raw, bool residual, bool rounded);
 

@@ -50,8 +50,8 @@ std::vector<MemorySteps> memory_steps(const MemoryWeights& weights, const at::Te
   return steps;
 }
 
-// Number of tokens between two saved states if kernels are used. Each launch reads and writes a state (or its gradient)
-// of 256 KiB per sequence and head.
+// Number of tokens per kernel launch. A larger number is more efficient, because each launch reads and writes a state
+// (or its gradient) of 256 KiB per sequence and head.
 constexpr int64_t kTokensPerLaunch = 512;
 
 // True if the fast-weights kernels support whole chunks of this shape.
@@ -61,8 +61,8 @@ bool kernels_serve(const MemoryInputs& in, const MemoryState& state, int64_t chu
   return ops::fast_weights_kernels(in.q.device().type(), chunk, hidden, /*momentum=*/true) != nullptr;
 }
 
-// If kernels are used and the state is not needed afterwards, the incomplete last chunk of a text is appended to the
-// preceding span. The missing tokens of this chunk have a step size of zero and no weight decay.
+// Appends the incomplete last chunk of a text to the preceding span. The caller must use kernels and must not need the
+// state after the text. The missing tokens of the chunk get a step size of zero and no weight decay.
 void join_beginning(std::vector<ChunkSpan>& pieces) {
   if (pieces.size() < 2 || pieces.back().offset > 0 || pieces.back().ends_chunk) return;
   ChunkSpan& before = pieces[pieces.size() - 2];
@@ -215,7 +215,7 @@ at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64
     MemoryInputs part = in;
     part.last_state = false;
     for (at::Tensor* x : {&part.q, &part.k, &part.v, &part.step, &part.log_momentum, &part.log_keep}) {
-      *x = batch_document_tokens(*x, batch);  // the caller discards the outputs at padding
+      *x = batch_document_tokens(*x, batch);  // unbatch_documents() discards the outputs of padding tokens
     }
     out.push_back(std::get<0>(memory_chunks(part, for_batch(state, batch.tokens.size(0)), chunk)));
   }

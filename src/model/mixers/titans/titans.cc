@@ -58,8 +58,8 @@ class BranchStates {
   // persistent: number of learned tokens that the memory processes before the tokens of the text.
   BranchStates(const ForwardOptions& options, int64_t layer, int64_t persistent);
 
-  // The states that the attention window and the memory read and update, or null without a cache. The state of the
-  // window consists of two tensors, keys and values.
+  // Return the states that the attention window and the memory read and update, or null without a cache. The state of
+  // the window consists of two tensors, keys and values.
   std::vector<at::Tensor>* window() { return kept_ ? &window_ : nullptr; }
   std::vector<at::Tensor>* memory() { return kept_ ? &memory_ : nullptr; }
   int64_t seen() const { return seen_; }  // number of tokens that the memory has already processed
@@ -183,10 +183,11 @@ void check_titans(const ModelConfig& m) {
   if (!has_attention(m)) return;
   if (m.attention.num_heads * m.attention.head_dim != m.hidden_size ||
       m.attention.num_kv_heads != m.attention.num_heads) {
-    fail("model",
-         "num_heads: expected num_heads times head_dim to be hidden_size ({}), and num_kv_heads = num_heads, found {} "
-         "times {}, {}",
-         m.hidden_size, m.attention.num_heads, m.attention.head_dim, m.attention.num_kv_heads);
+    fail(
+        "model",
+        "num_heads: expected num_heads * head_dim = hidden_size ({}) and num_kv_heads = num_heads, found num_heads {}, "
+        "head_dim {} and num_kv_heads {}",
+        m.hidden_size, m.attention.num_heads, m.attention.head_dim, m.attention.num_kv_heads);
   }
   if (m.attention.normalizer != Normalizer::softmax || m.attention.distance_bias_window > 0) {
     fail("model", "normalizer: a neural memory requires softmax without a distance bias, found {}",
@@ -197,7 +198,9 @@ void check_titans(const ModelConfig& m) {
          name(m.positions.kind));
   }
   if (m.positions.partial_rotary_factor != 1 || m.positions.rope_interleaved) {
-    fail("model", "partial_rotary_factor, rope_interleaved: a neural memory requires RoPE on whole heads, found {}, {}",
+    fail("model",
+         "a neural memory requires partial_rotary_factor 1 and rope_interleaved false, found partial_rotary_factor {} "
+         "and rope_interleaved {}",
          m.positions.partial_rotary_factor, m.positions.rope_interleaved);
   }
   if (!is_mac(m)) return;
