@@ -1,5 +1,5 @@
-// Options of a forward pass, which are passed to every layer and mixer, the results of a pass, and the layout of packed
-// sequences.
+// The options and the results of a forward pass, and the layout of packed sequences. The options are passed to every
+// layer and mixer.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -21,7 +21,7 @@
 namespace lazy {
 
 struct LanguageModel::Impl {
-  // `empty`: allocates no memory for the trained weights.
+  // If `empty` is true, no memory is allocated for the trained weights.
   Impl(const ModelConfig& model, at::Device where, bool empty = false);
 
   // The functions of this group are defined in language_model.cc. collect() fills `stored` with all tensors in the
@@ -57,11 +57,11 @@ struct LanguageModel::Impl {
   // Returns the results of ops::linear_cross_entropy for `hidden`, (tokens, hidden_size).
   std::tuple<at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& hidden, const at::Tensor& labels);
   const at::Tensor& head_leaf() const { return head.defined() ? head : embedding; }
-  // The head in the compute dtype. With autograd enabled it is differentiable. Otherwise the conversion is cached,
-  // unless the weights are sharded or offloaded.
+  // Returns the weight matrix of the head in the compute dtype. With autograd enabled, the conversion is
+  // differentiable. Otherwise it is cached, unless the weights are sharded or offloaded.
   at::Tensor head_matrix();
 
-  // The following constant and functions return indices in `shard_units`.
+  // kEmbedding and the following functions are indices of units in `shard_units`.
   static constexpr size_t kEmbedding = 0;
   static size_t unit_of(int64_t layer) { return static_cast<size_t>(layer) + 1; }
   size_t final_norm_unit() const { return blocks.size() + 1; }

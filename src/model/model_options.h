@@ -16,8 +16,8 @@ struct ModelOptions {
   std::string positions;
   double rope_base = 0;  // --rope-base; 0: the model's own base
   std::string cache;     // --cache: tokens to retain, "streaming:4+508" for the first 4 and the last 508; "": all
-  std::string weights;   // --weights: "int8" (LanguageModel::set_int8); "": unchanged
-  std::string quantize;  // --quantize: "w8a8,kv4:channel" (model/quantization.h); "": not quantized
+  std::string weights;   // --weights: "int8" rounds them to int8 (LanguageModel::set_int8); "": not rounded
+  std::string quantize;  // --quantize: formats such as "w8a8,kv4:channel" (model/quantization.h); "": not quantized
 
   // Returns the configuration with the positions overridden. Throws an Error that names the option if a value is
   // invalid.

@@ -28,8 +28,8 @@ class OffloadedWeights final : public ShardHooks {
   void reshard(size_t part) override;
 
  private:
-  // A tensor of the model and its source: the index of the file's tensor in `stored_`, and the index of the part within
-  // this file tensor.
+  // A tensor of the model and its source in the file: `stored` is the index of the file's tensor in stored_, and `part`
+  // is the index of the model's tensor among the parts of this file tensor.
   struct Target {
     size_t stored;
     size_t part;
@@ -45,7 +45,7 @@ class OffloadedWeights final : public ShardHooks {
     std::vector<Target> targets;
     std::vector<Held> memory;
     int64_t users = 0;
-    bool seen = false;  // true after the values have been checked once
+    bool seen = false;  // true: the weights have been read before, so their values need not be checked again
   };
   void read(const std::vector<Target>& targets, bool check) const;
   void hold(WeightPart& part, const at::Tensor& tensor) const;

@@ -1,5 +1,5 @@
-// Reads and writes safetensors files, single or sharded with an index. Files are read by memory mapping. Writing is
-// streamed and atomic.
+// Reads and writes safetensors files, either single files or shards with an index. Files are read by memory mapping. A
+// file is written as a stream and appears only when it is complete.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,4 @@
-// Reading safetensors files and their sharded index.
+// Reads safetensors files and the index of sharded files.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Writing safetensors files, single or sharded with an index.
+// Writes safetensors files, either single files or shards with an index.
 #include <ATen/ATen.h>
 
 #include <algorithm>

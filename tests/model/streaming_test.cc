@@ -387,7 +387,7 @@ TEST(ModelOptions, Positions_AreChangedAndErrorsNameOption) {
   for (const char* bad : {"streaming", "streaming:4", "streaming:4+0", "streaming:-1+5", "streaming:4+5x", "window:4+5",
                           "heaviest:0+5", "streaming:99999999999999999999+5"}) {
     EXPECT_THAT(error_of([&] { (ModelOptions{.cache = bad}.streaming()); }),
-                Names({"--cache", "streaming:FIRST+LAST", "heaviest:MOST+LAST", fmt::format("'{}'", bad)}))
+                Names({"--cache", "streaming:FIRST+LAST", "heaviest:HEAVY+LAST", fmt::format("'{}'", bad)}))
         << bad;
   }
 }

@@ -32,8 +32,8 @@ class ActivationBudget {
   explicit ActivationBudget(c10::Device device);  // on a CPU, the budget is always 0 and activations are not kept
   explicit ActivationBudget(MemoryGauge gauge);
 
-  // For the lifetime of this object, keep_or_checkpoint() on this thread spends from the budget. The constructor
-  // refills the budget.
+  // During the lifetime of this object, calls of keep_or_checkpoint() on this thread use the budget. The constructor
+  // resets the budget to the memory that is available at that time.
   class ForwardPass {
    public:
     explicit ForwardPass(ActivationBudget& budget);
@@ -52,7 +52,7 @@ class ActivationBudget {
   // 0 if no function has been measured yet.
   int64_t largest() const { return largest_; }
   void note_cost(int64_t bytes);
-  // Returns true and subtracts `bytes` from the budget if that much is left.
+  // If at least `bytes` bytes of the budget are left, subtracts `bytes` and returns true; otherwise returns false.
   bool take(int64_t bytes);
 
  private:

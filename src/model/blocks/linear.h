@@ -12,8 +12,9 @@
 
 namespace lazy {
 
-// Caches the conversion of a master weight (fp32) to the compute dtype. Not thread-safe. The converted tensor does not
-// require a gradient: the autograd function that uses it returns the gradient of the master weight.
+// Caches the conversion of a master weight (fp32) to the compute dtype. The class is not thread-safe. The converted
+// tensor does not require a gradient, because the autograd function that uses it returns the gradient of the master
+// weight.
 class CastCache {
  public:
   at::Tensor get(const at::Tensor& master, at::ScalarType dtype);
@@ -52,7 +53,7 @@ class Linear {
   // round_weights() and LibTorch supports the sizes, the product is computed with integer arithmetic.
   void set_input_rounding(const ops::Rounding& rounding) const { inputs_ = rounding; }
   bool rounds_inputs() const { return inputs_.used(); }
-  // W in the compute dtype; does not require a gradient.
+  // Returns W in the compute dtype. The result does not require a gradient.
   at::Tensor matrix(at::ScalarType dtype) const { return cast_.get(packed_, dtype); }
   // Allocates an uninitialized tensor that matrix(dtype) returns from now on; the caller must write W to it after each
   // change of W. `dtype` must differ from the dtype of the parts.

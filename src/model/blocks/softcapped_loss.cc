@@ -14,7 +14,7 @@ using torch::autograd::tensor_list;
 
 constexpr int64_t kIgnored = -100;
 constexpr int64_t kCpuLogits = int64_t{1} << 22;  // maximum number of logits in a chunk on a CPU
-constexpr int64_t kMinChunkTokens = 64;           // minimum tokens per chunk; each chunk reads all weights
+constexpr int64_t kMinChunkTokens = 64;  // minimum number of tokens per chunk, because each chunk reads all weights
 
 at::ScalarType result_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 

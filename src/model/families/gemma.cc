@@ -1,4 +1,4 @@
-// Gemma 2 and Gemma 3: config.json. Tensors are stored under the names of the model's parameters.
+// Reads and writes config.json of Gemma 2 and Gemma 3. Their files use the names of the model's parameters for tensors.
 #include <algorithm>
 #include <cmath>
 

@@ -52,9 +52,10 @@ void read_adaptive(const Fields& fields, ModelConfig& m) {
   a.tied.resize(static_cast<size_t>(a.clusters()), false);
 }
 
-// Reads which earlier tokens a token attends to. If same_length is true, every token attends to the mem_len latest
-// keys: a sliding window that does not depend on segments. Otherwise, the tokens of a segment also attend to the
-// mem_len tokens before the segment, and the length of a segment is tgt_len, or mem_len if tgt_len is absent.
+// Reads the range of earlier tokens that are visible to each token. If same_length is true, every token attends to the
+// mem_len latest keys: a sliding window that does not depend on segments. Otherwise, the tokens of a segment also
+// attend to the mem_len tokens before the segment, and the length of a segment is tgt_len, or mem_len if tgt_len is
+// absent.
 void read_memory(const Fields& fields, ModelConfig& m) {
   int64_t memory = 1600, segment = 0;
   bool same_length = true;

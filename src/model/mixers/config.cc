@@ -155,7 +155,8 @@ void check_mixer(const ModelConfig& m) {
   check_range(x.memory_expansion, "mixer.memory_expansion", 1, 1 << 10);
   check_range(x.persistent, "mixer.persistent", 0, 1 << 14);
   check_range(x.segment, "mixer.segment", 1, 1 << 24);
-  if (x.chunk < 0 || x.chunk > m.max_length) {  // 0: the mixer chooses a size, which affects only its speed
+  // The value 0 is valid: the mixer then chooses the chunk size, which affects only the speed.
+  if (x.chunk < 0 || x.chunk > m.max_length) {
     const bool follows = x.chunk == x.segment && reads(kind, "segment");
     fail("model", "mixer.{}: expected 1 to max_position_embeddings ({}), found {}", follows ? "segment" : "chunk",
          m.max_length, x.chunk);

@@ -32,8 +32,8 @@ void write_hybrid(const ModelConfig& m, nlohmann::ordered_json& out);
 // Reads the fields of Lazy Attention, which are at the top level of config.json or in its field `attn`.
 void read_lazy(const config_json::Fields& fields, ModelConfig& m);
 void write_lazy(const ModelConfig& m, nlohmann::ordered_json& out);
-// Reads those fields of Lazy Attention that config.json contains for a pretrained model converted to elastic softmax:
-// normalizer, offset and distance bias.
+// Reads the fields of a pretrained model that was converted to elastic softmax: the normalizer, the offset and the
+// distance bias.
 void read_elastic(const config_json::Fields& fields, ModelConfig& m);
 void write_elastic(const ModelConfig& m, nlohmann::ordered_json& out);
 

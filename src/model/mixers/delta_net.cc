@@ -30,15 +30,15 @@ class DeltaNetMixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  // Returns SiLU of a projection, after the short convolution if there is one. `state` may be null; otherwise it is the
-  // state of the convolution, which is updated.
+  // Applies the short convolution with the parameter `weight`, if the layer has one, and then SiLU to a projection x.
+  // `state` is the state of the convolution, which the function updates, or null.
   at::Tensor convolved(const char* weight, const at::Tensor& x, const ForwardOptions& options, at::Tensor* state) const;
   at::Tensor unit(const at::Tensor& heads) const;  // scales each vector of K elements in (B, L, H, K) to length 1
 
   int64_t heads_, key_dim_, value_dim_, chunk_;
   bool convolves_, gate_, decays_;
   double norm_eps_;
-  Linear qkvg_, rates_, output_;  // rates_: b_proj (beta) and a_proj (decay)
+  Linear qkvg_, rates_, output_;  // rates_ has b_proj, which gives beta, and a_proj, which gives the decay
   ParameterTable table_;
   at::Tensor unit_weight_;
 };

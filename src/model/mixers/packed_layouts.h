@@ -22,12 +22,14 @@ struct DocumentBatches {
 // 1). Empty documents are not in any batch.
 DocumentBatches document_batches(const at::Tensor& cu_seqlens, int64_t chunk, at::Device device);
 
-// Converts x (1, tokens, ...) to (documents, length, ...).
+// Converts the packed tensor x (1, tokens, ...) to the padded documents of `batch`, (documents, length, ...).
 at::Tensor batch_document_tokens(const at::Tensor& x, const DocumentBatch& batch);
 // Converts the outputs of all batches, each (documents, length, ...), to the packed layout (1, tokens, ...).
 at::Tensor unbatch_documents(const std::vector<at::Tensor>& answers, const DocumentBatches& documents);
 
-// The layout [prefix | document] for every document.
+// A packed sequence in which a prefix of learned tokens precedes every document: [prefix | document], [prefix |
+// document],
+// ...
 struct PrefixedDocuments {
   PackedSequences sequences;  // the prefixes and documents; ids are undefined
   // (tokens including prefixes) int64: for each token of this layout, its index in [prefix | all documents].

@@ -22,7 +22,7 @@ struct TttInputs {
   at::Tensor rate;                    // (batch, length, heads): learning rate of each token
   at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) for the t-th token of a mini-batch
   at::Tensor norm_weight, norm_bias;  // (heads, dim): parameters of the inner LayerNorm, not updated online
-  bool rounded = false;               // see FastWeights::rounded
+  bool rounded = false;               // true: matrix products may use TF32 (as FastWeights::rounded)
   bool last_state = true;             // if false, the final state is not computed; do not use the returned state
 };
 
@@ -39,8 +39,8 @@ constexpr double kTttNormEps = 1e-6;
 // batch dimension.
 TttState initial_ttt_state(const TttWeights& weights, int64_t batch);
 
-// tensors() converts a state to a list (W and b of every layer of `start`, then of `sums`); ttt_state() is the inverse,
-// where `seen` becomes chunk_position.
+// tensors() converts a state to a list: W and b of every layer of `start`, then of `sums`. ttt_state() is the inverse;
+// its argument `seen` becomes TttState::chunk_position.
 std::vector<at::Tensor> tensors(const TttState& state);
 TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 

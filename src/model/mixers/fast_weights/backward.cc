@@ -177,10 +177,10 @@ class Backward {
   // the last chunk is excluded.
   at::Tensor updating(const at::Tensor& x) const { return x.narrow(0, 0, updates_); }
 
-  // Calls use(first, count, gradients) for ranges of chunks, where `gradients` are the gradients with respect to the
-  // states after the chunks `first`, ..., `first + count - 1`. `all` contains the gradients with respect to the state
-  // before each chunk, that is, the state after the preceding chunk. at_the_end[n] contains the gradient with respect
-  // to the state of layer n after the last chunk.
+  // Calls use(first, count, gradients) for two ranges of chunks: all chunks but the last, and the last chunk.
+  // `gradients` are the gradients with respect to the states after the chunks of the range. `all` contains the
+  // gradients with respect to the state before each chunk, which is the state after the preceding chunk. at_the_end[n]
+  // contains the gradient with respect to the state of layer n after the last chunk.
   template <typename Use>
   void by_what_was_left(const at::Tensor& all, const Tensors& at_the_end, size_t n, const Use& use) const {
     const int64_t C = all.size(0);

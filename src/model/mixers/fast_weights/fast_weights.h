@@ -34,9 +34,10 @@ struct FastWeights {
 
 constexpr double kInnerNormEps = 1e-6;
 
-// `out` contains the outputs M_t(q_t) of all tokens, (C, N, T, dim). If last_state is true, W, b and S are the state
-// after the last chunk. The results can be differentiated once with respect to all inputs. S, read_keep, read_carry,
-// momentum_steps, keep, carry and momentum_keep must be all defined or all undefined. b and S cannot be combined.
+// The results of fast weights. `out` contains the outputs M_t(q_t) of all tokens, (C, N, T, dim). If last_state is
+// true, W, b and S are the state after the last chunk. The results can be differentiated once with respect to all
+// inputs. The inputs S, read_keep, read_carry, momentum_steps, keep, carry and momentum_keep must be all defined or all
+// undefined. b and S cannot be combined.
 struct FastWeightsResult {
   at::Tensor out;
   std::vector<at::Tensor> W, b, S;

@@ -9,8 +9,8 @@
 
 namespace lazy::fast_weights {
 
-// Says which optional tensors of FastWeights are defined. The autograd node stores its tensors in a flat list, which
-// contains only the defined ones.
+// The number of layers and the flags of a FastWeights, and which of its optional tensors are defined. This information
+// is needed because the autograd node stores only the defined tensors, in a flat list.
 struct TensorSpec {
   size_t layers;
   bool norm, bias, momentum, tanh, rounded, last_state;

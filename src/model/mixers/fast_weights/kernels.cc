@@ -1,4 +1,4 @@
-// Forward and backward pass with the kernels of ops/cuda/fast_weights.h.
+// Computes the forward and the backward pass of fast weights with the fused kernels of ops/cuda/fast_weights.h.
 #include "model/mixers/fast_weights/kernels.h"
 
 #include <c10/core/DeviceGuard.h>

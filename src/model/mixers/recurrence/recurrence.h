@@ -34,7 +34,8 @@ struct Outputs {
 // Throws an Error if the shapes are inconsistent; `operation` is the prefix of the message.
 void check(const char* operation, const Inputs& in);
 
-// Returns the index of each token's document, counted from 1: (length) in the dtype of cu_seqlens, on `device`.
+// Returns a tensor (length) with the index of each token's document, counted from 1. It has the dtype of cu_seqlens and
+// is on `device`.
 at::Tensor documents_of(const at::Tensor& cu_seqlens, int64_t length, at::Device device);
 
 // Returns the dtype of the state and of the arithmetic for values v: float64 for float64 values, otherwise fp32.

@@ -200,7 +200,7 @@ at::Tensor TitansMac::forward(const NormOutput& x, int64_t layer, const ForwardO
   TensorList before;
   if (earlier > 0) before = layer_state(*options.cache, layer);
 
-  // Computes the terms that do not depend on the memory, in one operation for all tokens.
+  // Compute all terms that do not depend on the memory for all tokens at once, before the spans are processed.
   const at::Tensor projections = memory_.projections(type), convolutions = memory_.convolutions();
   recurrence::Convolution asked{.out = at::linear(x.value, projections.narrow(0, 0, config_.hidden_size)),
                                 .state = at::empty({0})};

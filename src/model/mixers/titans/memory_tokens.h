@@ -19,7 +19,7 @@ struct MemoryTokensInChunks {
 };
 // Converts q, k and v (B, H, tokens, dim) to chunks of T tokens. If `raw` is true, q, k and v may have any
 // floating-point dtype, and the function normalizes q and k to unit length. If `residual` is true, the target is v - k
-// instead of v. `rounded` is explained at FastWeights::rounded.
+// instead of v. If `rounded` is true, matrix products may use TF32 (as FastWeights::rounded).
 MemoryTokensInChunks memory_tokens(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t chunks,
                                    int64_t T, bool raw, bool residual, bool rounded);
 

@@ -27,7 +27,7 @@ struct MemoryInputs {
   at::Tensor log_momentum;  // log eta, same shape; a logarithm, because many gates are multiplied
   at::Tensor log_keep;      // log(1 - alpha), with the weight decay alpha; same shape
   at::Tensor norm = {};     // weight of the norm of M, (heads, dim); undefined: no norm
-  bool rounded = false;     // see FastWeights::rounded
+  bool rounded = false;     // true: matrix products may use TF32 (as FastWeights::rounded)
   bool last_state = true;   // if false, the final state is not computed; do not use the returned state
   // If true, q, k and v may have any floating-point dtype, which is also the dtype of the outputs, and q and k are
   // normalized to unit length first.
@@ -46,8 +46,8 @@ struct MemoryState {
 // batch dimension.
 MemoryState initial_memory_state(const MemoryWeights& weights, int64_t batch);
 
-// tensors() converts a state to the list (weights, momentum, base); memory_state() is the inverse, where `seen` becomes
-// chunk_position.
+// tensors() converts a state to the list (weights, momentum, base). memory_state() is the inverse; its argument `seen`
+// becomes MemoryState::chunk_position.
 std::vector<at::Tensor> tensors(const MemoryState& state);
 MemoryState memory_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 

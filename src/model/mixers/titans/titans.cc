@@ -168,7 +168,7 @@ void BranchStates::keep() {
 bool is_mac(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mac; }
 bool is_mag(const ModelConfig& m) { return m.mixer.type == MixerType::titans_mag; }
 bool has_attention(const ModelConfig& m) { return m.mixer.type != MixerType::titans_lmm; }
-// True if the memory's output has a separate norm, gate and projection, as in the variant LMM.
+// True for the variants LMM and MAL, in which the memory's output has a separate norm, gate and projection.
 bool has_output(const ModelConfig& m) { return !is_mac(m) && !is_mag(m); }
 
 void infer_titans_sizes(ModelConfig& m) {
