@@ -44,7 +44,7 @@ class ActivationHooks {
   // hook point outside the layers, whose name contains no layer number.
   at::Tensor visit(int64_t layer, const char* place, at::Tensor tensor) const;
   bool wants(int64_t layer, const char* place) const;
-  // The hooks to pass to forward(): null if there are none.
+  // Returns these hooks as an argument for forward(), or null if no action is registered.
   const ActivationHooks* or_null() const { return actions_.empty() ? nullptr : this; }
 
  private:

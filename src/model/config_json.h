@@ -111,7 +111,7 @@ class Fields {
       wrong(name, fmt::format("none (this decoder does not support {})", what).c_str(), *value);
     }
   }
-  // Throws an Error if the field is present and has another value than `only`.
+  // Throws an Error if the field is present and its value differs from `only`.
   void must_be(const char* name, double only) const {
     const json* value = find({name});
     if (value && !(value->is_number() && value->get<double>() == only)) {
@@ -131,7 +131,8 @@ class Fields {
   const std::string& file_;
 };
 
-// Sets head_dim = hidden_size / num_heads. Throws an Error that names the field `name` if hidden_size is not divisible.
+// Sets head_dim = hidden_size / num_heads. Throws an Error that names the field `name` if the division leaves a
+// remainder.
 void divide_heads(const Fields& fields, const char* name, ModelConfig& m);
 
 // Reads num_attention_heads, num_key_value_heads and head_dim. If num_key_value_heads is absent, it is

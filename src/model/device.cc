@@ -20,7 +20,7 @@ int thread_count() { return at::get_num_threads(); }
 void set_thread_count(int threads) { at::set_num_threads(threads); }
 
 std::vector<Gpu> gpus() {
-  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+  constexpr int kMajor = 75, kMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of the driver
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) return {};
   const auto initialize = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));

@@ -22,8 +22,8 @@ struct PackedSequences {
   at::Tensor positions;  // (tokens) int64: positions within each sequence, starting at 0, for RoPE
   // (sequences + 1) int32: cumulative lengths of the sequences' queries and keys.
   at::Tensor cu_seqlens_q, cu_seqlens_k;
-  // (keys) int64: for each key, the index in `ids` of the token that it belongs to. Undefined: the keys of a sequence
-  // are exactly its own tokens.
+  // (keys) int64: for each key, the index in `ids` of its token. If undefined, the keys of each sequence are its own
+  // tokens.
   at::Tensor keys;
   int64_t longest = 0;  // length of the longest sequence, including the prefix that it continues
   // Index tensors that mixers derive from this layout on first use (mixers/packed_layouts.h). Copies of this struct

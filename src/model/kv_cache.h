@@ -1,4 +1,4 @@
-// The key-value cache of incremental decoding, full or streaming.
+// The key-value cache of incremental decoding. It retains all tokens or, as a streaming cache, only some of them.
 #pragma once
 #include <ATen/core/Tensor.h>
 

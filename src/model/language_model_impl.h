@@ -72,7 +72,7 @@ struct LanguageModel::Impl {
   CheckpointNames names;
   std::map<std::string, ParameterShape> shapes;  // key: name in the checkpoint
   at::Tensor embedding, position_table, head;    // head is undefined if tied to the embedding
-  std::optional<AdaptiveTables> adaptive;        // replaces embedding and head
+  std::optional<AdaptiveTables> adaptive;        // if set, replaces `embedding` and `head`
   NormWeights embedding_norm, final_norm;
   std::vector<DecoderBlock> blocks;
   CastCache head_cast;

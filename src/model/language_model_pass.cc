@@ -221,7 +221,7 @@ std::vector<ForwardResult> LanguageModel::forward_each(const std::vector<at::Ten
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) {
   if (impl_->hooks && at::GradMode::is_enabled())
-    fail("model", "logits: gradients are not supported for sharded weights; use loss");
+    fail("model", "logits: gradients are not supported for sharded weights; use loss()");
   const ScopedUnshard use(impl_->hooks, impl_->head_unit());
   if (impl_->adaptive) return impl_->adaptive->log_probabilities(hidden);
   const at::Tensor rows = hidden.reshape({-1, hidden.size(-1)});

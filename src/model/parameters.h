@@ -17,7 +17,7 @@ struct CheckpointNames {
       positions = "model.position_embeddings.weight", layers = "model.layers.", final_norm = "model.norm.weight",
       final_norm_bias = "model.norm.bias", head = "lm_head.weight";
   std::string layer(int64_t index) const { return layers + std::to_string(index) + "."; }
-  // Names relative to a layer:
+  // The names from here on are relative to a layer.
   std::string mixer_norm, mlp_norm, mixer_output_norm, mlp_output_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias,
       q_norm, k_norm, distance_bias, offset, sink, slopes, output_gate;
   std::string mixer_norm_bias = "input_layernorm.bias", mlp_norm_bias = "post_attention_layernorm.bias";

@@ -19,8 +19,8 @@ std::function<void()> record_or_warn(ops::Recorder& recorder, const std::functio
 template <typename Key>
 class RecordedWork {
  public:
-  // records: false disables graph capture, so every kernel is launched individually. what: names the work in the
-  // warning.
+  // If `records` is false, no graphs are captured and every kernel is launched individually. `what` names the work in
+  // the warning.
   RecordedWork(c10::Device device, bool records, std::string what)
       : recorder_(records ? ops::make_recorder(device) : nullptr), what_(std::move(what)) {}
   // Queues `work`, which must be the same for each call with the same key. The first call runs it directly, because it

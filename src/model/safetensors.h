@@ -44,8 +44,8 @@ class SafetensorsFile : public WeightsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-// Writes one file under a temporary name and renames it, so it is complete or absent. Tensors may have any device and
-// layout; names must be unique. The output is deterministic.
+// Writes one file under a temporary name and then renames it, so that no reader sees an incomplete file. Tensors may
+// have any device and layout; names must be unique. Equal inputs give bitwise equal files.
 void write_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 

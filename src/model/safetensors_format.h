@@ -34,8 +34,8 @@ int safetensors_dtype_bits(std::string_view dtype);
 // not match dtype and shape, or the ranges have gaps, overlap or do not end at the end of the file.
 SafetensorsHeader parse_safetensors(std::string_view content, const std::string& file);
 
-// Returns the length prefix and the JSON header, padded with spaces to a multiple of 8 bytes. The offsets of `entries`
-// must be assigned.
+// Returns the length prefix and the JSON header, padded with spaces to a multiple of 8 bytes. `begin` and `end` of all
+// `entries` must be set.
 std::string format_safetensors_header(const std::map<std::string, std::string>& metadata,
                                       const std::vector<SafetensorsEntry>& entries);
 

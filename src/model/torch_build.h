@@ -8,11 +8,11 @@
 
 namespace lazy {
 
-std::string torch_version();  // "2.11.0"
+std::string torch_version();  // for example "2.11.0"
 
 struct TorchFacts {
   int64_t cuda_devices = 0;               // 0 unless CUDA is loaded (ops/load_cuda.h)
-  std::string cuda_runtime;               // "13.0"; empty unless CUDA is loaded
+  std::string cuda_runtime;               // version, for example "13.0"; empty unless CUDA is loaded
   std::string cpu_vectors;                // instruction set of ATen's kernels, for example "AVX512"
   std::vector<std::string> cpu_features;  // features that the CPU supports, sorted
   std::string blas;                       // "mkl", "lapack" or "none"

@@ -15,8 +15,8 @@ constexpr double kShareAfterRetries = 0.8;  // after an allocator retry, the bud
 
 thread_local ActivationBudget* current_budget = nullptr;
 
-// The fraction of the device's memory that the allocator may reserve, parsed from PYTORCH_ALLOC_CONF because
-// DeviceAllocator does not expose it.
+// Returns the fraction of the device's memory that PyTorch's allocator may reserve. It is parsed from
+// PYTORCH_ALLOC_CONF, because DeviceAllocator does not expose it.
 double allowed_share() {
   const std::string settings = c10::CachingAllocator::AcceleratorAllocatorConfig::last_allocator_settings();
   const std::string key = "per_process_memory_fraction:";

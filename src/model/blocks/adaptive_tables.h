@@ -18,11 +18,12 @@ class AdaptiveTables {
   const NamedTensors& parameters() const { return parameters_; }
   NamedTensors& parameters() { return parameters_; }
 
-  // ids (batch, length) int64 -> (batch, length, hidden_size). Each token's row is looked up in the table of its
-  // cluster, projected to hidden_size and scaled by sqrt(hidden_size).
+  // Returns the embeddings (batch, length, hidden_size) of `ids` (batch, length) int64. Each token's row is looked up
+  // in the table of its cluster, projected to hidden_size and scaled by sqrt(hidden_size).
   at::Tensor embed(const at::Tensor& ids) const;
-  // (..., hidden_size) -> (..., vocab_size) fp32 (fp64 for fp64 tables). A token's log-probability is the sum of two
-  // terms: the log-probability of its cluster and the log-probability of the token within the cluster.
+  // Maps `hidden` (..., hidden_size) to log-probabilities (..., vocab_size) in fp32 (fp64 for fp64 tables). The
+  // log-probability of a token is the sum of the log-probability of its cluster and the log-probability of the token
+  // within the cluster.
   at::Tensor log_probabilities(const at::Tensor& hidden) const;
   // Returns the same three results as ops::linear_cross_entropy: the mean loss, the log-probability of each label, and
   // whether each label is the most probable token.

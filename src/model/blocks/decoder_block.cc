@@ -53,7 +53,7 @@ void DecoderBlock::add_branch(ResidualStream& stream, const NormOutput& x, const
     branch = normalize(output, branch_norm_ ? norm : output_norm, norm_eps_).value;
   }
   stream.branch = multiplier_ == 1 ? std::move(branch) : branch * multiplier_;
-  if (x.pending) return;  // the branch already includes the residual stream
+  if (x.pending) return;  // in this case, the branch already includes the residual stream
   if (post_norm_) stream = {normalize(stream, norm, norm_eps_).value, {}};
 }
 

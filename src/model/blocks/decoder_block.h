@@ -21,7 +21,8 @@ class DecoderBlock {
   void forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
   // Applies only the mixer, with its norms and the residual addition.
   void mix(ResidualStream& stream, int64_t layer, const ForwardOptions& options, at::Tensor* stats) const;
-  // Applies only the MLP, with its norms and the residual addition. `recompute`: see FeedForward::forward in mlp.h.
+  // Applies only the MLP, with its norms and the residual addition. If `recompute` is true, the backward pass
+  // recomputes intermediate activations of the MLP, which are then not saved.
   void feed_forward(ResidualStream& stream, int64_t layer, const ForwardOptions& options, bool recompute = false) const;
 
   // Writes the weights and the parameters of this layer to `layer`, an argument of the fused decode kernel
@@ -35,8 +36,8 @@ class DecoderBlock {
 
  private:
   // Returns the input of the mixer or of the MLP: the normalized residual stream with pre-norm and sandwich norm,
-  // otherwise the residual stream itself. `later`: the mixer or the MLP can apply the norm itself, so the function may
-  // return a NormOutput with `pending` set, to which the norm has not been applied.
+  // otherwise the residual stream itself. If `later` is true, the mixer or the MLP can apply the norm itself, so the
+  // function may return a NormOutput with `pending` set, to which the norm has not been applied.
   NormOutput pre_norm(ResidualStream& stream, const NormWeights& norm, bool later) const;
   // Adds `branch`, the output of the mixer or of the MLP, to the residual stream. `x`, the result of pre_norm(), was
   // the input of this mixer or MLP.
@@ -46,7 +47,7 @@ class DecoderBlock {
   const char *input_, *output_;  // names of the hook points at the mixer's input and output
   double norm_eps_;
   bool post_norm_, branch_norm_;
-  double multiplier_;  // factor of the outputs of the mixer and of the MLP in the residual stream
+  double multiplier_;  // the outputs of mixer and MLP are multiplied by it before they are added to the stream
 };
 
 }  // namespace lazy

@@ -35,8 +35,8 @@ class CastCache {
 class Linear {
  public:
   Linear() = default;
-  // last_apart: on a GPU, the last part is computed as a separate matrix product. The outputs of the other parts can
-  // then be freed while the output of the last part is still in use.
+  // If `last_apart` is true, a GPU computes the last part as a separate matrix product. The outputs of the other parts
+  // can then be freed while the output of the last part is still in use.
   Linear(int64_t in_features, const std::vector<int64_t>& out_features, at::Device device, bool last_apart = false);
 
   const std::vector<at::Tensor>& parts() const { return parts_; }
@@ -58,19 +58,20 @@ class Linear {
   // Allocates an uninitialized tensor that matrix(dtype) returns from now on; the caller must write W to it after each
   // change of W. `dtype` must differ from the dtype of the parts.
   at::Tensor place_matrix(at::ScalarType dtype) const { return cast_.place(packed_, dtype); }
-  // x (..., in) in the compute dtype -> one output (..., out_features[p]) per part. The outputs are column slices of
-  // one tensor, so with several parts their rows are strided.
+  // Maps x (..., in) in the compute dtype to one output (..., out_features[p]) per part p. The outputs are column
+  // slices of one tensor, so with several parts their rows are not contiguous.
   std::vector<at::Tensor> forward(const NormOutput& x) const;
   // True if x (N, in) is small enough for the skinny GEMM of decoding (ops/skinny_gemm.h) and gradients are disabled.
   // decode(x) then returns the product, (N, sum of out_features).
   bool decodes(const at::Tensor& x) const;
   at::Tensor decode(const at::Tensor& x) const;
-  // Requires x.pending. Returns rms_norm(x.from) W^T, where the GEMM kernel also computes the norm. swiglu: returns
-  // silu(y_1) * y_2 instead, where y_1 and y_2 are the first and the second half of the columns. next: the linear layer
-  // that runs next; the kernel prefetches the weights of `next` into the L2 cache.
+  // Requires x.pending. Returns y = rms_norm(x.from) W^T, where the GEMM kernel also computes the norm. If `swiglu` is
+  // true, returns silu(y_1) * y_2 instead, where y_1 and y_2 are the first and the second half of the columns of y.
+  // `next` is the linear layer that runs next; the kernel prefetches its weights into the L2 cache.
   at::Tensor decode_pending(const NormOutput& x, bool swiglu = false, const Linear* next = nullptr) const;
-  // Computes q, k and v as decode_pending does; the parts must be q, k and v. Applies RoPE to q and k, and writes k and
-  // v to the pages of the KV cache that `to` describes (ops/kv_cache_write.h). Returns the rotated q.
+  // For a Linear whose parts are q_proj, k_proj and v_proj: computes q, k and v as decode_pending does, applies RoPE to
+  // q and k, and writes k and v to the pages of the KV cache that `to` describes (ops/kv_cache_write.h). Returns the
+  // rotated q.
   at::Tensor decode_kv_cache_write(const NormOutput& x, const ops::PagePlaces& to) const;
   // For a Linear with one part: returns x W^T + stream, shape (..., out). On a GPU with small batches the addition is
   // fused into the skinny GEMM.

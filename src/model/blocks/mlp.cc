@@ -12,8 +12,8 @@
 namespace lazy {
 namespace {
 
-// MLP of two matrices with an activation between them and optional biases: down(f(up(x))). Used by GPT-2, BLOOM and
-// Transformer-XL. With a gate (Gemma's GeGLU): down(f(gate(x)) up(x)).
+// MLP of two matrices with an activation between them and optional biases: down(f(up(x))). GPT-2, BLOOM and
+// Transformer-XL use this MLP. With a gate, as in Gemma's GeGLU, the MLP is down(f(gate(x)) up(x)).
 class PlainMlp : public FeedForward {
  public:
   PlainMlp(const ModelConfig& config, at::Device device);
@@ -208,7 +208,7 @@ class ExpertsMlp : public FeedForward {
   std::vector<const Linear*> products() const override { return {}; }
 
  private:
-  at::Tensor run(const at::Tensor& tokens) const;  // (tokens, hidden_size) -> (tokens, hidden_size)
+  at::Tensor run(const at::Tensor& tokens) const;  // input and output: (tokens, hidden_size)
   at::Tensor expert(int64_t index, const at::Tensor& tokens) const;
 
   ModelConfig config_;

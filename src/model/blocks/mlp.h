@@ -21,9 +21,9 @@ class FeedForward {
   // Writes the weights of the MLP to `layer`, an argument of the fused decode kernel (ops/fused_decode_layers.h).
   // Returns false if that kernel does not support this MLP.
   virtual bool describe(ops::FusedDecodeLayer&) const { return false; }
-  // x (..., hidden_size) -> output of the same shape. If x.pending is true, the result includes the residual stream
-  // x.from. With `recompute`, intermediate activations are recomputed in the backward pass instead of saved, and no
-  // hooks run. The hook point is mlp.inner.
+  // Maps x (..., hidden_size) to an output of the same shape. If x.pending is true, the result includes the residual
+  // stream x.from. With `recompute`, intermediate activations are recomputed in the backward pass instead of saved, and
+  // no hooks run. Otherwise `hooks` run at the hook point mlp.inner.
   virtual at::Tensor forward(const NormOutput& x, bool recompute, const LayerHooks& hooks) const = 0;
 
   // fp32 tensors in checkpoint order, with names relative to the layer. Matrices are initialized from N(0,

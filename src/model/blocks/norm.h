@@ -57,8 +57,8 @@ NormWeights make_norm(const ModelConfig& config, at::Device device);
 
 // Returns norm(branch + residual). The sum becomes the stream's new residual.
 NormOutput normalize(ResidualStream& stream, const NormWeights& norm, double eps);
-// Like normalize, but if possible does not apply the norm and returns a NormOutput with `pending` set. This is possible
-// for RMSNorm on a GPU with a small batch and without gradients.
+// Like normalize, but leaves the norm to the mixer or MLP if possible: returns a NormOutput with `pending` set. This is
+// possible for RMSNorm on a GPU with a small batch and without gradients.
 NormOutput normalize_later(ResidualStream& stream, const NormWeights& norm, double eps);
 at::Tensor sum_of(const ResidualStream& stream);
 // Runs the activation hooks of `point` on the sum branch + residual. If a hook replaces the sum, the replacement

@@ -35,7 +35,7 @@ struct StoredTensor {
 };
 
 struct Family {
-  ModelFamily family;                // its name is model_type in config.json
+  ModelFamily family;                // the name of this value is model_type in config.json
   const char* architecture;          // name of the class in transformers
   std::vector<const char*> ignored;  // name suffixes of buffers that are ignored on load
   void (*defaults)(ModelConfig&);    // sets the properties that all models of the family share, and default sizes
@@ -84,7 +84,7 @@ const Family* family_of(const ModelConfig& config);        // null for the Llama
 // use this function as Family::tensors.
 std::vector<StoredTensor> plain_tensors(const ModelConfig& config);
 
-// The tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.
+// Returns the tensors of a model's file. A tied head is not listed separately; it is an alias of the embedding.
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
 // Returns the name of the head's tensor. If a file does not contain this tensor, the head is tied to the embedding.
 std::string head_name(const ModelConfig& config);

@@ -61,7 +61,8 @@ void write_gpt2(const ModelConfig& m, nlohmann::ordered_json& out) {
   out["scale_attn_weights"] = m.attention.scale_scores;
   out["scale_attn_by_inverse_layer_idx"] = m.attention.scale_by_layer;
   for (const char* dropout : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[dropout] = 0.0;
-  if (!m.attention.query_bias) out["query_bias"] = false;  // not a field of transformers; transformers ignores it
+  if (!m.attention.query_bias)
+    out["query_bias"] = false;  // only this program reads query_bias; transformers ignores it
 }
 
 void check_gpt2(const ModelConfig& m) {

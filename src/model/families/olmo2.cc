@@ -32,7 +32,7 @@ void read_olmo2(const Fields& fields, ModelConfig& m) {
 void write_olmo2(const ModelConfig& m, nlohmann::ordered_json& out) {
   config_json::write_sizes(m, out);
   out["attention_bias"] = m.attention.qkv_bias;
-  out["pad_token_id"] = nullptr;  // null, because the default id in transformers may exceed vocab_size
+  out["pad_token_id"] = nullptr;  // without this null, transformers uses a default id, which may exceed vocab_size
   config_json::write_rope(m, out);
 }
 

@@ -29,7 +29,7 @@ void read_phi3(const Fields& fields, ModelConfig& m) {
 void write_phi3(const ModelConfig& m, nlohmann::ordered_json& out) {
   config_json::write_sizes(m, out);
   out["partial_rotary_factor"] = m.positions.partial_rotary_factor;
-  out["pad_token_id"] = nullptr;  // null, because the default id in transformers may exceed vocab_size
+  out["pad_token_id"] = nullptr;  // without this null, transformers uses a default id, which may exceed vocab_size
   config_json::write_rope(m, out);
   config_json::write_window(m, out);
 }

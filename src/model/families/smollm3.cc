@@ -63,7 +63,7 @@ void write_smollm3(const ModelConfig& m, nlohmann::ordered_json& out) {
   config_json::write_sizes(m, out);
   out["attention_bias"] = m.attention.qkv_bias;
   out["mlp_bias"] = false;
-  out["pad_token_id"] = nullptr;  // null, because the default id in transformers may exceed vocab_size
+  out["pad_token_id"] = nullptr;  // without this null, transformers uses a default id, which may exceed vocab_size
   config_json::write_rope(m, out);
   out["no_rope_layers"] = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < m.num_layers; ++i) out["no_rope_layers"].push_back(m.rope_base_of(i) == 0 ? 0 : 1);

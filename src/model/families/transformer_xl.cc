@@ -64,7 +64,7 @@ void read_memory(const Fields& fields, ModelConfig& m) {
   fields.boolean({"same_length"}, same_length);
   constexpr int64_t kMost = int64_t{1} << 30;
   if (memory < (same_length ? 1 : 0) || memory > kMost) {
-    fields.wrong("mem_len", same_length ? "1 (with same_length) to 2^30" : "0 to 2^30", memory);
+    fields.wrong("mem_len", same_length ? "1 to 2^30 because same_length is true" : "0 to 2^30", memory);
   }
   if (segment < 0 || segment > kMost) fields.wrong("tgt_len", "0 to 2^30", segment);
   if (same_length) {

@@ -26,7 +26,7 @@ std::vector<std::string> mixer_names() {
   return names;
 }
 
-// Rejects keys of [mixer] that only other mixers have.
+// Throws an Error if the section [mixer] has a key that only other mixers support.
 void refuse_foreign_keys(const ConfigSection& s, const std::string& mixer) {
   const MixerKind* own = find_mixer(mixer);
   for (const MixerKind* kind : mixer_kinds()) {

@@ -16,7 +16,7 @@ at::Tensor step_size(const at::Tensor& x, const at::Tensor& dt_bias) {
 at::Tensor log_decay(const at::Tensor& step, const at::Tensor& A_log) { return -(A_log.exp() * step); }
 
 void init_A_log(at::Tensor& tensor, double low, double high, at::Generator& generator) {
-  tensor.uniform_(low, high, generator).clamp_min_(1e-6).log_();  // the limit avoids log(0)
+  tensor.uniform_(low, high, generator).clamp_min_(1e-6).log_();  // the lower limit avoids log(0)
 }
 
 void init_dt_bias(at::Tensor& tensor, at::Generator& generator) {

@@ -33,7 +33,7 @@ class Mamba2Mixer final : public Mixer {
                       at::Generator& generator) const override;
 
  private:
-  at::Tensor normed(const at::Tensor& y) const;  // RMSNorm of y (B, L, inner) in each group
+  at::Tensor normed(const at::Tensor& y) const;  // applies an RMSNorm to each group of y (B, L, inner)
 
   int64_t heads_, head_dim_, state_size_, groups_, chunk_;
   double norm_eps_;
@@ -90,9 +90,9 @@ at::Tensor Mamba2Mixer::normed(const at::Tensor& y) const {
 
 at::Tensor Mamba2Mixer::forward(const NormOutput& x, int64_t layer, const ForwardOptions& options, at::Tensor*) const {
   const int64_t inner = heads_ * head_dim_, shared = groups_ * state_size_;
-  const auto parts =
-      input_.forward(x)[0].split_with_sizes({inner, inner + 2 * shared, heads_}, 2);  // gate; x, B, C; step size
-  RecurrentState state(options, layer, 2);  // the states of the recurrence and of the convolution
+  const auto parts = input_.forward(x)[0].split_with_sizes(
+      {inner, inner + 2 * shared, heads_}, 2);  // three parts: the gate; x, B and C concatenated; the step size
+  RecurrentState state(options, layer, 2);      // the states of the recurrence and of the convolution
   recurrence::ConvolutionInputs wave{
       .x = parts[1], .weight = table_["mixer.conv1d.weight"], .bias = table_["mixer.conv1d.bias"], .state = state[1]};
   if (options.packed) wave.cu_seqlens = options.packed->cu_seqlens_q;

@@ -86,7 +86,7 @@ class ParameterTable {
   ParameterTable(const std::vector<ParameterShape>& shapes, const NamedTensors& made, at::Device device);
 
   const NamedTensors& all() const { return all_; }
-  at::Tensor operator[](const std::string& name) const;  // an undefined tensor if the table has no such name
+  at::Tensor operator[](const std::string& name) const;  // returns an undefined tensor if the table has no such name
   void fill(const std::string& name, double value) const;
 
  private:

@@ -44,8 +44,8 @@ struct MixerKind {
 };
 
 const std::vector<const MixerKind*>& mixer_kinds();
-const MixerKind* find_mixer(const std::string& name);       // by name; null for unknown names and for "attention"
-const MixerKind* find_mixer_type(const std::string& type);  // by model_type; null for unknown values
+const MixerKind* find_mixer(const std::string& name);  // looks up by name; null for unknown names and for "attention"
+const MixerKind* find_mixer_type(const std::string& type);  // looks up by model_type; null for unknown values
 // Sets the mixer of `config` and the default sizes of this mixer.
 void use_mixer(ModelConfig& config, const MixerKind& kind);
 // Replaces the sizes of the mixer that are 0 by inferred values. Throws an Error if a size or hidden_size is out of

@@ -132,7 +132,7 @@ at::Tensor one_by_one(const StreamingInputs& in, const StreamingCache& cache, co
 
 at::Tensor streaming_attention(const StreamingInputs& in, const StreamingCache& cache) {
   const int64_t length = in.q.size(1), before = in.k.size(1) - length;
-  // The number of new tokens that fit into the cache together with all earlier tokens.
+  // `early` is the number of new tokens that fit into the cache together with all earlier tokens.
   const int64_t early = std::clamp<int64_t>(cache.size() + 1 - before, 0, length), later = length - early;
   std::vector<at::Tensor> out;
   if (early > 0) {

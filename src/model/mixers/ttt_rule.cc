@@ -69,7 +69,8 @@ at::Tensor ttt_mini_batches(const ChunkSpan& piece, const TensorList& tokens, co
   return tokens[0] + norm.forward(fast_weights::from_chunks(result.out, B));
 }
 
-// tokens: q, k, v (B, H, T, D) and rate (B, H, T). shared: position_scale, norm_weight, norm_bias.
+// Returns the outputs of one span and updates `state`. `tokens` contains q, k and v (B, H, T, D) and rate (B, H, T);
+// `shared` contains position_scale, norm_weight and norm_bias.
 at::Tensor ttt_piece(const ChunkSpan& piece, const TensorList& tokens, const TensorList& shared, TensorList& state) {
   const at::Tensor &q = tokens[0], &k = tokens[1], &v = tokens[2], &rate = tokens[3];
   TttState s = ttt_state(state, piece.offset);

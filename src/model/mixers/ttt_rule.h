@@ -20,7 +20,7 @@ struct TttWeights {
 struct TttInputs {
   at::Tensor q, k, v;                 // (batch, length, heads, dim), q and k after RoPE; may be bf16 if `rounded`
   at::Tensor rate;                    // (batch, length, heads): learning rate of each token
-  at::Tensor position_scale;          // (mini-batch): max(1 / t + theta_t, 0) for the t-th token of a mini-batch
+  at::Tensor position_scale;          // (tokens per mini-batch): max(1 / t + theta_t, 0) for token t
   at::Tensor norm_weight, norm_bias;  // (heads, dim): parameters of the inner LayerNorm, not updated online
   bool rounded = false;               // true: matrix products may use TF32 (as FastWeights::rounded)
   bool last_state = true;             // if false, the final state is not computed; do not use the returned state

@@ -101,7 +101,7 @@ std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in) {
                      1);
     };
     Strip strip{in.attention};
-    strip.options.sink = at::Tensor();  // passed as one of the input tensors instead
+    strip.options.sink = at::Tensor();  // run() receives the sink in `inputs` instead
     const std::vector<at::Tensor> inputs = {in.q.narrow(1, a - (end - queries), b - a),
                                             tokens(in.k, in.past_k),
                                             tokens(in.v, in.past_v),

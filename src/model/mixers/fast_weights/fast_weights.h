@@ -27,7 +27,7 @@ struct FastWeights {
   at::Tensor keep, carry, momentum_keep;  // (C, N, 1, 1)
   std::vector<at::Tensor> W, b, S;        // per layer: (N, in, out), (N, 1, out), (N, in, out); b or S may be empty
   bool tanh = false;                      // true: GELU with the tanh approximation; false: exact GELU
-  // True: fp32 matrix products on a GPU may use TF32. The callers set it if the inputs were converted from bf16.
+  // If true, fp32 matrix products on a GPU may use TF32. Callers set this flag if the inputs were converted from bf16.
   bool rounded = false;
   bool last_state = true;  // false: the state after the last chunk (W, b, S) is not computed
 };

@@ -77,7 +77,7 @@ struct SavedActivations {
   // For the input k, t is the gradient of the loss with respect to the layer's output after GELU. For the input q, x is
   // the output of the layer. The last layer has neither t nor x.
   std::vector<at::Tensor> t, x;
-  // Only for the fused kernels (see ops/fast_weights_problem.h), otherwise undefined.
+  // Tensors of the fused kernels (ops/fast_weights_problem.h). Undefined if batched matrix products are used.
   at::Tensor overlap, kept;
 };
 

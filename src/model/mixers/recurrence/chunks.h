@@ -15,7 +15,8 @@ struct ChunkDecays {
   at::Tensor pairs;   // (N, B, H, C, C): decay from the column's token to the row's token; 0 above the diagonal
   at::Tensor reads;   // (N, B, H, C, 1): decay of the state before the chunk, at each token
   at::Tensor writes;  // (N, B, H, C, 1): decay of each token's write at the end of the chunk
-  at::Tensor keeps;   // (N, B, H, 1, 1): decay of the state across the chunk; N is the number of chunks
+  // (N, B, H, 1, 1): decay of the state across the chunk. N is the number of chunks in any case.
+  at::Tensor keeps;
 };
 
 // Whole chunks of a sequence, in the dtype of the state. In addition to the dimensions of ChunkDecays: G groups of

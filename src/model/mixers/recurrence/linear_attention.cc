@@ -77,8 +77,8 @@ namespace {
 constexpr const char* kDeltaRule = "delta rule";
 
 void check_delta_rule(const Inputs& in) {
-  if (!in.beta.defined()) fail(kDeltaRule, "expected beta, found none");
-  if (in.skip.defined()) fail(kDeltaRule, "expected no skip weights, found some");
+  if (!in.beta.defined()) fail(kDeltaRule, "expected the input beta, found none");
+  if (in.skip.defined()) fail(kDeltaRule, "the input skip is not supported");
   if (in.q.dim() == 4 && in.v.dim() == 4 && in.q.size(2) != in.v.size(2)) {
     fail(kDeltaRule, "the number of key heads must equal the number of value heads ({}), found {}", in.v.size(2),
          in.q.size(2));

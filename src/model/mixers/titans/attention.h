@@ -43,7 +43,8 @@ class SlidingAttention {
   SlidingAttention(const ModelConfig& config, int64_t layer, at::Device device);
 
   struct Tokens {
-    at::Tensor positions, cu_seqlens;  // (tokens) int64; (documents + 1), undefined if not packed
+    at::Tensor positions;   // (tokens) int64
+    at::Tensor cu_seqlens;  // (documents + 1): offsets of packed documents; undefined: sequences are not packed
   };
   // Maps x (batch, length, hidden_size) to the concatenated heads, with the same shape. `past` is null or contains the
   // keys and values of the window; an empty list is filled. prefix (tokens, hidden_size) contains tokens without RoPE

@@ -34,9 +34,9 @@ class MemoryBranch {
   // default initialization applies.
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
-  // Returns M_t(q_t), (batch, length, heads, value_dim) in the dtype of x. `state`: null, or a list of state tensors
-  // that is filled if empty and continued otherwise. `seen`: number of earlier tokens. `packed`: null, or the layout of
-  // packed documents, in which case `state` must be null.
+  // Returns the outputs M_t(q_t) of the memory, (batch, length, heads, value_dim) in the dtype of x. `state` is null or
+  // the list of state tensors, which the function updates; an empty list means that there are no earlier tokens. `seen`
+  // is the number of earlier tokens. `packed` is null or the layout of packed documents, which require a null `state`.
   at::Tensor forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                      const PackedSequences* packed) const;
 

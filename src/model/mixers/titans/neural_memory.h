@@ -24,7 +24,7 @@ using MemoryWeights = std::vector<at::Tensor>;
 struct MemoryInputs {
   at::Tensor q, k, v;       // (batch, length, heads, dim)
   at::Tensor step;          // step size theta, (batch, length, heads)
-  at::Tensor log_momentum;  // log eta, same shape; a logarithm, because many gates are multiplied
+  at::Tensor log_momentum;  // log(eta), with the momentum factor eta; same shape
   at::Tensor log_keep;      // log(1 - alpha), with the weight decay alpha; same shape
   at::Tensor norm = {};     // weight of the norm of M, (heads, dim); undefined: no norm
   bool rounded = false;     // true: matrix products may use TF32 (as FastWeights::rounded)
