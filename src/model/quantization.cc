@@ -28,7 +28,9 @@ Quantization Quantization::parse(const std::string& text, const std::string& opt
     std::vector<std::string> names;
     for (const Format& format : kFormats) names.emplace_back(format.name);
     fail("model",
-         "{}: expected at most one w format and one kv format out of {}, each optionally followed by :{}, found '{}'",
+         "{}: expected at most one format for weights (w...) and one for the KV cache (kv...) out of {}, each "
+         "optionally "
+         "followed by :{}, found '{}'",
          option, fmt::join(names, ", "), fmt::join(kUnits.names(), ", :"), to_valid_utf8(text));
   };
   Quantization out;

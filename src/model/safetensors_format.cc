@@ -183,7 +183,7 @@ SafetensorsHeader parse_safetensors(std::string_view content, const std::string&
          file, content.size() - 8, length);
   }
   if (length > kMaxHeaderBytes) {
-    fail(kSafetensors, "{}: header length: expected at most {}, found {}", file, kMaxHeaderBytes, length);
+    fail(kSafetensors, "{}: header length: expected at most {} bytes, found {}", file, kMaxHeaderBytes, length);
   }
   SafetensorsHeader header;
   header.data_start = 8 + length;

@@ -77,10 +77,10 @@ void check_gpt2(const ModelConfig& m) {
          name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window, m.attention.window);
   }
   if (m.attention.num_kv_heads != m.attention.num_heads)
-    fail("model", "num_kv_heads: gpt2 requires num_heads ({}), found {}", m.attention.num_heads,
+    fail("model", "gpt2 requires num_kv_heads = num_heads ({}), found {}", m.attention.num_heads,
          m.attention.num_kv_heads);
   if (m.attention.num_heads * m.attention.head_dim != m.hidden_size) {
-    fail("model", "head_dim: gpt2 requires hidden_size / num_heads ({} / {}), found {}", m.hidden_size,
+    fail("model", "gpt2 requires head_dim = hidden_size / num_heads ({} / {}), found {}", m.hidden_size,
          m.attention.num_heads, m.attention.head_dim);
   }
 }

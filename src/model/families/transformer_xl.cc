@@ -139,7 +139,7 @@ void check_transformer_xl(const ModelConfig& m) {
          name(m.positions.kind), name(m.attention.normalizer), m.attention.distance_bias_window);
   }
   if (m.attention.num_kv_heads != m.attention.num_heads)
-    fail("model", "num_kv_heads: transfo-xl requires n_head ({}), found {}", m.attention.num_heads,
+    fail("model", "transfo-xl requires num_kv_heads = n_head ({}), found {}", m.attention.num_heads,
          m.attention.num_kv_heads);
 }
 

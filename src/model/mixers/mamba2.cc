@@ -144,10 +144,13 @@ void check_mamba2(const ModelConfig& m) {
   if (x.heads % x.groups != 0)
     fail("model", "mixer.groups: expected a divisor of heads ({}), found {}", x.heads, x.groups);
   if (mamba2_inner(x) % m.hidden_size != 0) {
-    fail("model", "mixer.heads: expected heads times value_dim to be a multiple of hidden_size ({}), found {} times {}",
-         m.hidden_size, x.heads, x.value_dim);
+    fail(
+        "model",
+        "mixer.heads: expected heads * value_dim to be a multiple of hidden_size ({}), found heads {} and value_dim {}",
+        m.hidden_size, x.heads, x.value_dim);
   }
-  if (x.conv_size < 1) fail("model", "mixer.conv_size: mamba2 requires at least 1 tap, found {}", x.conv_size);
+  if (x.conv_size < 1)
+    fail("model", "mixer.conv_size: mamba2 requires a convolution with at least 1 tap, found {}", x.conv_size);
   if (!x.gate) fail("model", "mixer.gate: expected true, because mamba2 always has a gate, found false");
 }
 

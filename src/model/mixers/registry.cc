@@ -70,11 +70,11 @@ void infer_square_heads_sizes(ModelConfig& m) {
 void check_square_heads(const ModelConfig& m) {
   const MixerConfig& x = m.mixer;
   if (x.heads * x.key_dim != m.hidden_size) {
-    fail("model", "mixer.heads: expected heads times key_dim to be hidden_size ({}), found {} times {}", m.hidden_size,
-         x.heads, x.key_dim);
+    fail("model", "mixer.heads: expected heads * key_dim = hidden_size ({}), found heads {} and key_dim {}",
+         m.hidden_size, x.heads, x.key_dim);
   }
   if (x.value_dim != x.key_dim)
-    fail("model", "mixer.value_dim: expected key_dim ({}), found {}", x.key_dim, x.value_dim);
+    fail("model", "mixer.value_dim: expected the value of key_dim ({}), found {}", x.key_dim, x.value_dim);
 }
 
 const MixerKind& mixer_kind(const ModelConfig& config) {

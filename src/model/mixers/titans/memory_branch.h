@@ -35,7 +35,7 @@ class MemoryBranch {
   static std::optional<bool> init_parameter(const std::string& name, at::Tensor& tensor, at::Generator& generator);
 
   // Returns the outputs M_t(q_t) of the memory, (batch, length, heads, value_dim) in the dtype of x. `state` is null or
-  // the list of state tensors, which the function updates; an empty list means that there are no earlier tokens. `seen`
+  // the list of state tensors, which the function updates; an empty list is the state before the first token. `seen`
   // is the number of earlier tokens. `packed` is null or the layout of packed documents, which require a null `state`.
   at::Tensor forward(const NormOutput& x, std::vector<at::Tensor>* state, int64_t seen,
                      const PackedSequences* packed) const;

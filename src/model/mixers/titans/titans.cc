@@ -207,7 +207,8 @@ void check_titans(const ModelConfig& m) {
   if (m.attention.window > 0)
     fail("model", "window_size: expected -1, because titans_mac attends within mixer.segment ({}), found {}", x.segment,
          m.attention.window);
-  if (x.chunk != x.segment) fail("model", "mixer.chunk: expected mixer.segment ({}), found {}", x.segment, x.chunk);
+  if (x.chunk != x.segment)
+    fail("model", "mixer.chunk: titans_mac requires mixer.chunk = mixer.segment ({}), found {}", x.segment, x.chunk);
 }
 
 std::vector<ParameterShape> shapes_titans(const ModelConfig& m) {
