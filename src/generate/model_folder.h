@@ -31,8 +31,8 @@ void save_model_folder(const LanguageModel& model, const Tokenizer& tokenizer, c
 std::vector<int64_t> end_tokens(const std::filesystem::path& directory, const ModelConfig& config,
                                 const Tokenizer& tokenizer);
 
-// Encodes a prompt. add_special_tokens: add the ids that transformers puts before and after a text (usually BOS), if
-// its tokenizer adds any.
+// Encodes a prompt. If `add_special_tokens` is true, adds the ids that the tokenizer of transformers puts before and
+// after a text (usually BOS), if any.
 std::vector<int64_t> encode_prompt(const Tokenizer& tokenizer, const std::string& text, bool add_special_tokens = true);
 
 // Throws Error "OPERATION: ..." if an id has no row in the model's embedding. This can happen because a tokenizer may

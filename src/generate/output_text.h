@@ -13,8 +13,8 @@ namespace lazy {
 
 class OutputText {
  public:
-  // skip_special_tokens: omit the texts of special tokens ("</s>"). Stop strings can still match these texts. before:
-  // the tokens that precede the text, such as the prompt.
+  // If `skip_special_tokens` is true, the texts of special tokens ("</s>") are omitted. Stop strings can still match
+  // these texts. `before` contains the tokens that precede the text, such as the prompt.
   OutputText(const Tokenizer& tokenizer, std::vector<std::string> stop_strings, bool skip_special_tokens = true,
              std::span<const int64_t> before = {});
   // Returns the text that `token` completes, except for text that may still become part of a stop string.

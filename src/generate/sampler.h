@@ -37,7 +37,8 @@ using TokenCounts = std::unordered_map<int64_t, TokenCount>;
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
-  // logits: (vocabulary). Throws an error if a logit is NaN or if a bias is outside the vocabulary.
+  // Returns the id of the sampled token. `logits` has one entry per token of the vocabulary. Throws an Error if a logit
+  // is NaN or if options.logit_bias has an id outside the vocabulary.
   int64_t sample(std::span<const float> logits, const TokenCounts& counts);
 
  private:

@@ -12,8 +12,8 @@ namespace lazy {
 // Decodes token by token and returns only complete UTF-8 characters.
 class TextStream {
  public:
-  // before: the tokens that precede the text, such as the prompt. With some tokenizers, the text of a token depends on
-  // the tokens before it.
+  // `before` contains the tokens that precede the text, such as the prompt. With some tokenizers, the text of a token
+  // depends on the tokens before it.
   explicit TextStream(const Tokenizer& tokenizer, std::span<const int64_t> before = {});
   std::string push(int64_t token);  // the characters that this token completes
   std::string finish();             // the remaining text, with invalid bytes replaced

@@ -119,7 +119,7 @@ void tie_without_head(const WeightsFile& file, ModelConfig& config) {
 std::map<std::string, std::string> match_weights(const WeightsFile& file, const fs::path& directory,
                                                  const ModelConfig& config) {
   const Family* family = family_of(config);
-  std::map<std::string, std::string> unmatched;  // canonical name -> name in the file
+  std::map<std::string, std::string> unmatched;  // key: canonical name; value: name in the file
   Complaints missing("missing"), unexpected("unexpected"), shapes("of the wrong shape"), dtypes("of the wrong type");
   for (const std::string& name : file.names()) {
     if (ignored(name, family)) continue;

@@ -37,7 +37,7 @@ struct ForwardOptions {
   bool return_stats = false;   // per-layer attention statistics in ForwardResult::stats
   // Called with (layer, q, k) after RoPE; q and k are (batch, length, heads, head_dim).
   std::function<void(int64_t, const at::Tensor&, const at::Tensor&)> on_attention_input;
-  // Reads or replaces named activations. Must outlive the autograd graph.
+  // Hooks that read or replace named activations; null: none. The object must outlive the autograd graph.
   const ActivationHooks* activation_hooks = nullptr;
   // Layout of concatenated sequences; null: none. The ids must have shape (1, tokens), and `cache` must be null.
   const PackedSequences* packed = nullptr;

@@ -18,8 +18,8 @@ struct KVCache {
   // Recurrent states of mixers other than attention: a list of tensors of constant size per layer. Only
   // GraphedStateRunner modifies them in place.
   std::vector<std::vector<at::Tensor>> states;
-  // Only if streaming->heavy > 0: per layer, the total attention weight that each retained token has received, (batch,
-  // retained tokens, kv_heads) fp32.
+  // The total attention weight that each retained token has received: one tensor (batch, retained tokens, kv_heads)
+  // fp32 per layer. Used only if streaming->heavy > 0.
   std::vector<at::Tensor> received;
   int64_t length = 0;
   std::optional<StreamingCache> streaming;

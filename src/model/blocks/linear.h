@@ -30,7 +30,7 @@ class CastCache {
 
 // Computes y_p = x W_p^T for each part p as one matrix product with the packed W (sum of out_features, in_features).
 // The parts are separate fp32 leaf tensors that are views of one storage: the optimizer and checkpoints see q_proj,
-// k_proj and v_proj, while the device computes one product. Not thread-safe: the conversion of W to the compute dtype
+// k_proj and v_proj, while the device computes one product. It is not thread-safe: the conversion of W to compute dtype
 // is cached until W changes.
 class Linear {
  public:
@@ -49,7 +49,7 @@ class Linear {
   // Rounds W in place to rounding.bits bits. Each part has one scale; with RoundingUnit::channel or
   // RoundingUnit::token, each row of W has a separate scale.
   void round_weights(ops::Rounding rounding) const;
-  // From this call on, the inputs x are rounded before each product. For inference only. If W was rounded by
+  // From this call on, the inputs x are rounded before each product. This supports only inference. If W was rounded by
   // round_weights() and LibTorch supports the sizes, the product is computed with integer arithmetic.
   void set_input_rounding(const ops::Rounding& rounding) const { inputs_ = rounding; }
   bool rounds_inputs() const { return inputs_.used(); }
@@ -76,7 +76,7 @@ class Linear {
   // For a Linear with one part: returns x W^T + stream, shape (..., out). On a GPU with small batches the addition is
   // fused into the skinny GEMM.
   at::Tensor forward_add_residual(const at::Tensor& x, const at::Tensor& stream) const;
-  // Converts the weights to `dtype` and frees the fp32 weights. For inference.
+  // Converts the weights to `dtype` and frees the fp32 weights. Afterwards, the layer supports only inference.
   void convert_weights_to(at::ScalarType dtype) const;
 
  private:
@@ -99,7 +99,7 @@ struct Factor {
   ops::Fp8Matrix fp8;  // the quantized operand, in the layouts that the products below read
 };
 // True if the products of x (N, in) with the parts W_p (out_p, in), and their gradients, can be computed in fp8.
-// Requires bf16 and sizes that are multiples of 16.
+// This requires bf16 and sizes that are multiples of 16.
 bool fits_fp8(const at::Tensor& x, at::TensorList parts);
 // Prepares x, an input or a weight matrix, as an operand: quantizes x to e4m3 if `fp8` is true, otherwise uses x
 // itself. `rows` and `transposed` select the layouts of ops::Fp8Matrix to create.

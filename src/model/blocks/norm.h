@@ -43,7 +43,7 @@ struct NormOutput {
   }
 };
 
-// Returns the norm's output, (N, dim), from the tensors of saved_for_backward(). Not differentiable.
+// Returns the norm's output, (N, dim), from the tensors of saved_for_backward(). It is not differentiable.
 at::Tensor recompute_norm(const at::Tensor& saved, const at::Tensor& weight, double eps);
 
 // The weights of a norm in fp32: only `weight` for RMSNorm, `weight` and `bias` for LayerNorm.

@@ -158,8 +158,8 @@ void read_gemma3_rope(const Fields& fields, ModelConfig& m) {
   windowed.must_be("partial_rotary_factor", 1);
   if (!(local > 1)) fields.wrong("rope_local_base_freq", "more than 1", local);
   m.positions.layer_bases.clear();
-  for (int64_t i = 0; i < std::min(m.num_layers, int64_t{1} << 14);
-       ++i)  // limited: num_hidden_layers is not validated yet
+  // The length of the list is limited here, because num_hidden_layers has not been validated yet.
+  for (int64_t i = 0; i < std::min(m.num_layers, int64_t{1} << 14); ++i)
     m.positions.layer_bases.push_back(m.window_of(i) > 0 ? local : m.positions.rope_base);
 }
 

@@ -130,7 +130,7 @@ bool AttentionMixer::init_parameter(const std::string& name, at::Tensor& tensor,
 }
 
 bool AttentionMixer::computes_norm(const ForwardOptions& options) const {
-  // Supported only without an output gate, because a gate also reads the norm's output.
+  // This is supported only without an output gate, because a gate also reads the norm's output.
   return options.paged && !options.activation_hooks && !r_proj.defined() && gate.parts().empty() &&
          !qkv.rounds_inputs();
 }
@@ -243,7 +243,7 @@ at::Tensor AttentionMixer::forward(const NormOutput& x, int64_t layer, const For
   ops::RopeOptions turned{.rotary_dim = rope.rotary_dim, .interleaved = rope.interleaved, .scaling = rope.scaling};
   if (options.packed) turned.positions = options.packed->positions;
   if (options.paged) turned.positions = options.paged->positions;
-  // With a paged KV cache, the kernel that writes the keys to the cache applies RoPE. Exception: RoPE is applied here
+  // With a paged KV cache, the kernel that writes the keys to the cache applies RoPE. However, RoPE is applied here
   // if an activation hook or the rounding of the cache needs the rotated keys first.
   const bool rotate_on_cache_write =
       options.paged && !options.activation_hooks && !options.on_attention_input && !cache_rounding_.used();

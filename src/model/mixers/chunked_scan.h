@@ -56,9 +56,9 @@ struct ChunkwiseUpdate {
   at::Tensor steps;  // factors steps_ts of the gradients, (..., T, T), lower triangular
 };
 
-// chunkwise_read() computes x_t W_t for every token t without materializing W_t. Shapes: x (..., T, in), u (..., T,
-// in), g (..., T, out) -> (..., T, out). With `bias`, the weights have one more row, the bias, whose input is always 1:
-// b is the bias of W and b_S the bias of S, each (..., 1, out).
+// The biases of chunkwise_read(), which computes x_t W_t (..., T, out) for every token t without materializing W_t. The
+// inputs are x (..., T, in), u (..., T, in) and g (..., T, out). With `bias`, the weights have one more row, the bias,
+// whose input is always 1: b is the bias of W and b_S the bias of S, each (..., 1, out).
 struct BiasTerms {
   at::Tensor b, b_S;
 };

@@ -5,8 +5,8 @@
 
 namespace lazy {
 
-// Returns the kernels for these inputs, or null if batched matrix products must be used. Requires in.rounded, because
-// the kernels compute in TF32.
+// Returns the kernels for these inputs, or null if batched matrix products must be used. The result is null without
+// in.rounded, because the kernels compute in TF32.
 const ops::FastWeightsKernels* ttt_kernels(const TttInputs& in, const TttWeights& start);
 
 // Returns the same results as ttt_chunks. The tokens must be whole mini-batches. The outputs have the dtype of q. The

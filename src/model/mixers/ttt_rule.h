@@ -50,12 +50,12 @@ TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 // G_s is the gradient of 1/2 |f(k_s) - (v_s - k_s)|^2 at the weights `start`, the weights at the start of the
 // mini-batch.
 //
-// cu_seqlens (documents + 1) is optional: each document then starts from `state`, which must be an initial state and is
-// returned unchanged. Inputs and state have the same dtype, float64 or fp32. Exception: q, k and v may be bf16; kernels
-// then compute in bf16 (see ops/ttt_problem.h), and all other operations are in fp32.
+// If cu_seqlens (documents + 1) is defined, each document starts from `state`, which must be an initial state and is
+// returned unchanged. Inputs and state have the same dtype, float64 or fp32, except that q, k and v may be bf16:
+// kernels then compute in bf16 (see ops/ttt_problem.h), and all other operations are in fp32.
 //
-// Uses the dual form per mini-batch, which does not materialize per-token weights. Differentiable through the inner
-// steps.
+// The function uses the dual form per mini-batch, which does not materialize per-token weights. The outputs are
+// differentiable with respect to all inputs, including the effect of the inputs on the inner gradient steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
 // Returns only the outputs, for packed documents that are processed in batches of whole mini-batches.

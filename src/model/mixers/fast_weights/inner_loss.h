@@ -44,7 +44,7 @@ class InnerNormBackward {
 };
 
 // Returns 2 e min(1, sqrt(dim) / |e|) for rows e (..., dim). This is the gradient of |e|^2, clipped for errors longer
-// than sqrt(dim). Differentiable.
+// than sqrt(dim). The function is differentiable.
 at::Tensor error_gradient(const at::Tensor& e);
 // Returns the gradient of sum(d * error_gradient(e)) with respect to e.
 at::Tensor error_gradient_backward(const at::Tensor& e, const at::Tensor& d);

@@ -5,8 +5,8 @@
 
 namespace lazy::fast_weights {
 
-// Returns the kernels for this shape, or null if batched matrix products must be used. Requires spec.rounded, because
-// the kernels compute in TF32.
+// Returns the kernels for this shape, or null if batched matrix products must be used. The result is null without
+// spec.rounded, because the kernels compute in TF32.
 const ops::FastWeightsKernels* kernels_for(const FastWeights& in, const TensorSpec& spec);
 
 // Returns the number of bytes that the kernels save for the backward pass per chunk and per sequence and head; see

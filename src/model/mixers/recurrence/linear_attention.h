@@ -13,9 +13,10 @@ Outputs decay_chunks(const Inputs& in, int64_t chunk);
 Outputs decay(const Inputs& in, int64_t chunk);
 
 // The delta rule, computed by a loop over tokens. The state stays bounded if keys have a norm of at most 1 and beta is
-// in [0, 1]. Requires as many key heads as value heads (G = H).
+// in [0, 1]. The number of key heads G must equal the number of value heads H.
 Outputs delta_rule_loop(const Inputs& in);
-// The delta rule in chunks. Solves one triangular system per chunk (Yang et al. 2024, arXiv 2406.06484 and 2412.06464).
+// The delta rule in the chunkwise form, which solves one triangular system per chunk (Yang et al. 2024, arXiv
+// 2406.06484 and 2412.06464).
 Outputs delta_rule_chunks(const Inputs& in, int64_t chunk);
 // The delta rule with the faster implementation: the loop for a single token, otherwise chunks.
 Outputs delta_rule(const Inputs& in, int64_t chunk);

@@ -14,7 +14,8 @@ namespace lazy::recurrence {
 struct Inputs {
   at::Tensor q, k;  // (B, L, G, K); G must divide H, and H / G consecutive heads of v share a query and a key
   at::Tensor v;     // (B, L, H, V), in the dtype of q
-  // fp32 (float64 for float64 inputs), at most 0. Shape (B, L, H), or (H) if constant over time. Undefined: no decay.
+  // Logarithms of the decay factors, at most 0: (B, L, H), or (H) if constant over time; fp32 (float64 for float64
+  // inputs). Undefined: no decay.
   at::Tensor log_decay;
   at::Tensor beta;           // (B, L, H): write strength of each token; undefined: 1. Required by the delta rule
   at::Tensor skip;           // (H): skip * v is added to the output of the decaying recurrence; undefined: 0

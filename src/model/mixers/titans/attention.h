@@ -33,7 +33,8 @@ WithPersistent with_persistent(const at::Tensor& x, const at::Tensor& persistent
 // Attention with one softmax over the keys of a prefix and the keys of the window. q, k, v have the shapes of
 // ops::attention, batched or packed (with options.cu_seqlens_q). The options must select causal softmax. prefix_q has
 // the shape of q and contains the queries for the prefix; prefix_k and prefix_v are (prefix, heads, head_dim). The
-// scores of the prefix are materialized, because the prefix is short. Differentiable with respect to all six tensors.
+// scores of the prefix are materialized, because the prefix is short. The output is differentiable with respect to all
+// six tensors.
 at::Tensor prefix_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& prefix_q,
                             const at::Tensor& prefix_k, const at::Tensor& prefix_v,
                             const ops::AttentionOptions& options);

@@ -18,8 +18,8 @@ struct MemoryGates {
 };
 MemoryGates memory_gates(const at::Tensor& logits, const at::Tensor& bias, int64_t key_dim, int64_t chunk);
 
-// Returns the parts of a linear layer, concatenated along out_features, in dtype `type`. Differentiable if autograd is
-// enabled.
+// Returns the parts of a linear layer, concatenated along out_features, in dtype `type`. The result is
+// differentiable if autograd is enabled.
 at::Tensor joined_weight(const Linear& linear, at::ScalarType type);
 
 class MemoryBranch {

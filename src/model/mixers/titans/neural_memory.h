@@ -58,11 +58,12 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
 // Returns M_t(q_t), (batch, length, heads, dim), and the state after the last token, for the recurrence
 //  S_t = eta_t S_{t-1} - theta_t grad |M_base(k_t) - v_t|^2,  M_t = (1 - alpha_t) M_{t-1} + S_t.
 // Here M_base is the memory with the weights at the start of the chunk. Without a norm, the squared error is replaced
-// by its linear continuation for errors longer than sqrt(dim), which bounds the gradient. cu_seqlens (documents + 1) is
-// optional: each document then starts from `state`, which must be an initial state and is returned unchanged. Inputs
-// and state have the same dtype, float64 or fp32.
+// by its linear continuation for errors longer than sqrt(dim), which bounds the gradient. If cu_seqlens (documents + 1)
+// is defined, each document starts from `state`, which must be an initial state and is returned unchanged. Inputs and
+// state have the same dtype, float64 or fp32.
 //
-// Uses the chunkwise dual form, which does not materialize per-token weights. Differentiable through the inner steps.
+// The function uses the chunkwise dual form, which does not materialize per-token weights. The outputs are
+// differentiable with respect to all inputs, including the effect of the inputs on the memory's gradient steps.
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens = {});
 

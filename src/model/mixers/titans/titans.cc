@@ -55,7 +55,7 @@ class TitansMal final : public TitansMixer {
 
 class BranchStates {
  public:
-  // persistent: number of learned tokens that the memory processes before the tokens of the text.
+  // `persistent` is the number of learned tokens that the memory processes before the tokens of the text.
   BranchStates(const ForwardOptions& options, int64_t layer, int64_t persistent);
 
   // Return the states that the attention window and the memory read and update, or null without a cache. The state of
