@@ -30,7 +30,8 @@ class DecoderBlock {
   bool describe(ops::FusedDecodeLayer& layer, const ForwardOptions& options) const;
 
   NormWeights mixer_norm, mlp_norm;
-  NormWeights mixer_output_norm, mlp_output_norm;  // sandwich norm: norms of the mixer's and of the MLP's output
+  NormWeights mixer_output_norm,
+      mlp_output_norm;  // only with sandwich norm: norms of the mixer's and of the MLP's output
   std::unique_ptr<Mixer> mixer;
   std::unique_ptr<FeedForward> mlp;  // null: no MLP
 

@@ -12,8 +12,8 @@ void release_storage(const c10::Storage& storage);
 // to the memory of `whole`.
 void bind_storage(const c10::Storage& storage, const at::Tensor& whole, int64_t begin, int64_t numel);
 
-// Returns freed heap memory to the operating system (malloc_trim), because glibc retains freed blocks between blocks in
-// use.
+// Returns freed heap memory to the operating system (malloc_trim). Without this call, glibc retains freed blocks that
+// are located between blocks in use.
 void return_free_memory();
 
 }  // namespace lazy

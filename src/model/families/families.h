@@ -29,8 +29,8 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::vector<std::string> parts;  // names of the model's tensors; all have the same shape unless `rows` is given
   Interleaving interleaving = Interleaving::plain;
-  int64_t heads = 0;                   // by_head: number of heads
-  std::vector<int64_t> rows = {};      // by_head: rows per head in each part; empty: the same number in all parts
+  int64_t heads = 0;                   // for by_head: number of heads
+  std::vector<int64_t> rows = {};      // for by_head: rows per head in each part; empty: the same number in all parts
   std::vector<std::string> also = {};  // alternative names of the same tensor in a file
 };
 

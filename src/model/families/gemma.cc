@@ -36,7 +36,8 @@ void gemma3_defaults(ModelConfig& m) {
   m.attention.qk_norm = true;
 }
 
-// null means no cap. An absent key also means no cap in Gemma 3, whereas Gemma 2 has a default cap.
+// Reads a soft cap. null means no cap. If the key is absent, `cap` is unchanged: Gemma 2 has a default cap, and Gemma 3
+// has no cap.
 void read_softcap(const Fields& fields, const char* name, double& cap) {
   if (!fields.has(name)) return;
   cap = 0;
@@ -60,7 +61,7 @@ void read_gemma(const Fields& fields, const char* type, ModelConfig& m) {
   if (!(scalar > 0)) fields.wrong("query_pre_attn_scalar", "more than 0", scalar);
   m.attention.multiplier = 1 / std::sqrt(scalar);
   read_softcap(fields, "final_logit_softcapping", m.multipliers.logits_softcap);
-  m.bos_token_id = 2;  // defaults of both ids; the caller then reads the fields
+  m.bos_token_id = 2;  // default values of both ids; the caller then reads them from config.json
   m.eos_token_id = 1;
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);
   m.attention.output_bias = m.attention.qkv_bias;

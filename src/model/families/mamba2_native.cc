@@ -16,7 +16,7 @@ using config_json::json;
 namespace {
 
 constexpr int64_t kPilesLength = 2048;  // training length of the published models; their config.json does not state it
-constexpr int64_t kPad = 16;            // the pad_vocab_size_multiple to write if vocab_size is a multiple of it
+constexpr int64_t kPad = 16;            // value of pad_vocab_size_multiple that is written if it divides vocab_size
 
 // Throws an Error if the field `name` is present and not empty. `what` says what the field describes.
 void must_be_empty(const Fields& fields, const char* name, const char* what) {

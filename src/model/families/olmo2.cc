@@ -21,7 +21,7 @@ void read_olmo2(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 2048;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.bos_token_id = -1;  // defaults of both ids; the caller then reads the fields
+  m.bos_token_id = -1;  // default values of both ids; the caller then reads them from config.json
   m.eos_token_id = 50279;
   config_json::read_rope(fields, m);
   fields.boolean({"attention_bias"}, m.attention.qkv_bias);

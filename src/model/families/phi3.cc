@@ -20,7 +20,7 @@ void read_phi3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 4096;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.eos_token_id = 32000;  // the default; the caller then reads the field
+  m.eos_token_id = 32000;  // the default value; the caller then reads the id from config.json
   config_json::read_rope(fields, m);
   config_json::read_window(fields, "phi3", m);
   config_json::require_silu(fields);

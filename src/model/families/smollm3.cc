@@ -48,7 +48,7 @@ void read_smollm3(const Fields& fields, ModelConfig& m) {
   fields.number({"rms_norm_eps"}, m.norm.eps);
   m.max_length = 32768;
   fields.integer({"max_position_embeddings"}, m.max_length);
-  m.tie_embeddings = true;  // defaults of this field and of both ids; the caller then reads the fields
+  m.tie_embeddings = true;  // default values of this field and both ids; the caller then reads config.json
   m.bos_token_id = 128000;
   m.eos_token_id = 128001;
   config_json::read_rope(fields, m);

@@ -58,7 +58,8 @@ TttState ttt_state(const std::vector<at::Tensor>& tensors, int64_t seen);
 // differentiable with respect to all inputs, including the effect of the inputs on the inner gradient steps.
 std::tuple<at::Tensor, TttState> ttt_chunks(const TttInputs& in, TttState state, const at::Tensor& cu_seqlens = {});
 
-// Returns only the outputs, for packed documents that are processed in batches of whole mini-batches.
+// Returns the same outputs as ttt_chunks, but no state, for packed documents. Documents are padded to whole
+// mini-batches and processed in the batches of `documents`.
 at::Tensor ttt_packed(const TttInputs& in, const TttState& state, const DocumentBatches& documents);
 
 }  // namespace lazy

@@ -9,7 +9,8 @@ namespace lazy::recurrence {
 
 Outputs decay_loop(const Inputs& in);
 Outputs decay_chunks(const Inputs& in, int64_t chunk);
-// Computes the decaying recurrence with the faster implementation: the loop for a single token, otherwise chunks.
+// Computes the decaying recurrence with the fastest implementation: for a single token a fused kernel or decay_loop,
+// otherwise decay_chunks.
 Outputs decay(const Inputs& in, int64_t chunk);
 
 // The delta rule, computed by a loop over tokens. The state stays bounded if keys have a norm of at most 1 and beta is
@@ -18,7 +19,8 @@ Outputs delta_rule_loop(const Inputs& in);
 // The delta rule in the chunkwise form, which solves one triangular system per chunk (Yang et al. 2024, arXiv
 // 2406.06484 and 2412.06464).
 Outputs delta_rule_chunks(const Inputs& in, int64_t chunk);
-// The delta rule with the faster implementation: the loop for a single token, otherwise chunks.
+// Computes the delta rule with the fastest implementation: for a single token a fused kernel or delta_rule_loop,
+// otherwise delta_rule_chunks.
 Outputs delta_rule(const Inputs& in, int64_t chunk);
 
 }  // namespace lazy::recurrence

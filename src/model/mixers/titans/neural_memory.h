@@ -67,7 +67,8 @@ at::Tensor recall(const MemoryWeights& weights, const at::Tensor& norm, const at
 std::tuple<at::Tensor, MemoryState> memory_chunks(const MemoryInputs& in, MemoryState state, int64_t chunk,
                                                   const at::Tensor& cu_seqlens = {});
 
-// Returns only the outputs, for packed documents that are processed in batches of whole chunks.
+// Returns the same outputs as memory_chunks, but no state, for packed documents. Documents are padded to whole chunks
+// and processed in the batches of `documents`.
 at::Tensor memory_packed(const MemoryInputs& in, const MemoryState& state, int64_t chunk,
                          const DocumentBatches& documents);
 
