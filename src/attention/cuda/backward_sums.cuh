@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_til
     if constexpr (!SOFTMAX) {
       tau_sum += p.per_visible ? alive / static_cast<float>(max(count, 1)) : alive;
       if (takes_sink(p.normalizer) && count > 0) {
-        sink_sum -= exp2_fast(p.sink[t.head] * portable::kLog2e - lse) * center;
+        sink_sum -= exp2_fast(portable::scaled_sink(p, t.head) - lse) * center;
       }
     }
   }

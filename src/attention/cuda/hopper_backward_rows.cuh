@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
     const int row = b.row(h);
     if (b.lane % 4 != 0 || row >= t.q_length) continue;
     const int count = b.keys(h).end - b.keys(h).begin;
-    const float in_sink = has_sink && count > 0 ? exp2_fast(p.sink[t.head] * kLog2e - b.lse2[h]) : 0;
+    const float in_sink = has_sink && count > 0 ? exp2_fast(scaled_sink(p, t.head) - b.lse2[h]) : 0;
     // If a row sees only one key and no sink, p = 1 for every score and ds is exactly 0. The norm is then set to 0,
     // which removes p from the weight, and one is added to the offset instead.
     const bool alone = count == 1 && !has_sink;

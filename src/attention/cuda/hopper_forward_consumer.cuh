@@ -281,7 +281,7 @@ struct WeightAccumulator {
         const int visible = b.lane % 4 == 0 ? max(keys.end - keys.begin, 0) : 0;
         r.alive[h] = visible;
         const float in_sink =
-            takes_sink(b.p.normalizer) ? exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse[h] : 0;
+            takes_sink(b.p.normalizer) ? exp2_fast(scaled_sink(b.p, b.t.head) - base[h]) * inverse[h] : 0;
         r.total[h] = visible > 0 ? fmaf(static_cast<float>(visible), offset[h], fmaf(inverse[h], 0, 1) - in_sink) : 0;
       }
     }

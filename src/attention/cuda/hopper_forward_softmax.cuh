@@ -102,7 +102,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   float base[2], sum[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {  // rows without keys get the base 0; with -inf, every tile would rescale them
-    base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? b.p.sink[b.t.head] * kLog2e : -INFINITY;
+    base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? scaled_sink(b.p, b.t.head) : -INFINITY;
     sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
   }
   // Loop variables count in the order of the sweep: step n processes the tile with index count - 1 - n.
@@ -182,7 +182,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
     // s still contains the weights of the tile that was processed last, which is the tile with key 0 if lo is 0.
     if (b.lane % 4 == 0 && !empty) {
       r.head[h] = lo == 0 && b.origin == 0 ? s[2 * h] * inverse : 0;
-      r.total[h] = has_sink ? 1 - exp2_fast(b.p.sink[b.t.head] * kLog2e - base[h]) * inverse : 1;
+      r.total[h] = has_sink ? 1 - exp2_fast(scaled_sink(b.p, b.t.head) - base[h]) * inverse : 1;
       r.alive[h] = b.keys(h).end - b.keys(h).begin;
     }
   }

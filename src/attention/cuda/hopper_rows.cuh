@@ -9,6 +9,7 @@ namespace lazy::kernels::cuda::hopper {
 using portable::all_visible;
 using portable::kLn2;
 using portable::kLog2e;
+using portable::scaled_sink;
 
 // Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats:
 //   lse2            log-sum-exp in units of log2

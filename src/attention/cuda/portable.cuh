@@ -11,6 +11,11 @@ namespace lazy::kernels::cuda::portable {
 
 constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
+// The sink of a head, in units of log2. __fmul_rn prevents contraction to FMA: if the sink is the largest score, its
+// exponential relative to the largest score must be exactly 1. Otherwise the rounding error of a sink far above the
+// scores would exceed the weights of all keys.
+__device__ inline float scaled_sink(const Params& p, int head) { return __fmul_rn(p.sink[head], kLog2e); }
+
 // Exponential function for scores in units of log2, for ScoreSums.
 struct BinaryExponential {
   static constexpr float unit = kLn2;
@@ -207,7 +212,7 @@ __device__ inline void finish_row_sum(const Params& p, int head, float& largest,
     const float other = __shfl_xor_sync(~0u, largest, d), other_sum = __shfl_xor_sync(~0u, sum, d);
     add(other, other_sum);
   }
-  if (takes_sink(p.normalizer)) add(p.sink[head] * kLog2e, 1);
+  if (takes_sink(p.normalizer)) add(scaled_sink(p, head), 1);
 }
 
 // The offset of Elastic-Softmax (tau / c or tau), where weight = max(p + offset, 0). In a row with one key and without

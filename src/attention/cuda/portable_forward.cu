@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   if (!b.start(memory, 0, tiles)) return;
   const int lane = b.lane;
   const bool has_sink = !ELASTIC && takes_sink(p.normalizer);  // ELASTIC adds the sink after the first sweep
-  const float sink = has_sink ? p.sink[t.head] * kLog2e : -INFINITY;
+  const float sink = has_sink ? scaled_sink(p, t.head) : -INFINITY;
   float largest[MI][2], sum[MI][2];
 #pragma unroll
   for (int m = 0; m < MI; ++m) {

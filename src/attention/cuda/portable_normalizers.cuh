@@ -45,7 +45,7 @@ __device__ float row_offset(const Params& p, const Keys& keys, float tau, float 
 template <NormalizerFamily F>
 __device__ float outside_share(const Params& p, int head, float anchor) {
   if constexpr (F == NormalizerFamily::rectified) return static_cast<float>(kSoftpickEpsilon) * exp2_fast(-anchor);
-  return takes_sink(p.normalizer) ? exp2_fast(p.sink[head] * kLog2e - anchor) : 0;
+  return takes_sink(p.normalizer) ? exp2_fast(scaled_sink(p, head) - anchor) : 0;
 }
 
 // Whether, in a row that sees only one key, the weight of this key is one (before the offset) for every score. ds

@@ -142,7 +142,7 @@ TEST_P(CudaAliveSum, MatchesReference) {
   run = {.kernel = kernel, .alive_sum = true};
   CudaCall call;
   call.kernel = run.kernel;
-  TwoReferences comparison;
+  TwoReferences comparison(/*tensor_cores=*/true);
   uint64_t seed = 1;
   for (Shape shape : shapes(kernel, dtype, normalizer, length)) {
     shape.head_dim = shape.value_dim = head_dim;
