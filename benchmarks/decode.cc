@@ -59,7 +59,7 @@ nlohmann::json run_decode(const DecodeBenchmark& o) {
       "Medians of {} runs. Each variant\nagrees with the float64 definition. GB/s: bytes of K and of the rows of V "
       "with nonzero weight. ratio = time of the faster\nPyTorch SDPA variant / time of lazy::decode. Each variant has "
       "a separate KV cache, so that it cannot profit from the data of another variant in the processor's cache. "
-      "Summing 512 MiB reads {:.1f} GB/s.\n",
+      "For comparison, the sum of an array of 512 MiB reads {:.1f} GB/s.\n",
       o.batch, o.keys, o.heads, o.kv_heads, at::get_num_threads(), o.repeats, read_speed);
   for (const std::string& dtype : o.dtypes) {
     const at::ScalarType type = dtype == "fp32" ? at::kFloat : at::kBFloat16;

@@ -49,8 +49,8 @@ class Model(nn.Module):
 
 
 def batch(size: int, generator: torch.Generator):
-    """Returns ids and labels of shape (size, 2 PAIRS). A text is a question, its pair of key and value, the next
-    question, and so on. The values of the keys are drawn separately for each text."""
+    """Returns ids and labels of shape (size, 2 PAIRS). A text is a sequence of pairs: a key, followed by its value. The
+    value of a key is the same in the whole text, and is drawn separately for each text."""
     table = torch.randint(0, VALUES, (size, KEYS), generator=generator)
     keys = torch.randint(0, KEYS, (size, PAIRS), generator=generator)
     values = table.gather(1, keys)

@@ -128,8 +128,9 @@ LAZY_COMMAND(
       command.add_flag("--layer-at-a-time", a->by_layers,
                        "Load each layer's weights only while it computes, for models larger than the memory");
       command
-          .add_option("--memory", a->memory,
-                      "Use --layer-at-a-time if the weights need more memory than this, such as 4GiB")
+          .add_option(
+              "--memory", a->memory,
+              "Memory limit, such as 4GiB: if the weights need more, layers are loaded as with --layer-at-a-time")
           ->transform(CLI::AsSizeValue(false));
       command.add_option("--json", a->json, "Write all results to this JSON file (- for standard output)");
       command.add_option("--report", a->report, "Write an HTML page with figures to this file");

@@ -1,5 +1,5 @@
-// Fuzzes the reader of corpus text: JSON lines, plain text or POD, compressed or not. The first two bytes of the input
-// select the options of the reader.
+// Fuzzes the reader of corpus text: JSON lines, plain text or POD (the documentation format of Perl), compressed or
+// not. The first two bytes of the input select the options of the reader.
 #include <algorithm>
 
 #include "core/text.h"

@@ -236,7 +236,15 @@ def recipes(scale):
                 added_by_window,
                 Column("added by the window with the first four keys", "streaming/first", minus="streaming/full"),
             ],
-            [Difference("Does a window cost Lazy less?", added_by_window, "lazy", "softmax-base150k", True)],
+            [
+                Difference(
+                    "Does a window increase the loss of Lazy less than the loss of softmax?",
+                    added_by_window,
+                    "lazy",
+                    "softmax-base150k",
+                    True,
+                )
+            ],
             ["Only tokens beyond the first window count."],
         ),
         Recipe(

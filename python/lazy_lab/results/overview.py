@@ -4,7 +4,7 @@ import pandas as pd
 
 from .. import statistics
 from . import data, text
-from .data import DENSITY, ELASTIC, EXCESS, LOSS, RATIO, SINK, SOFTMAX, Measure, percent
+from .data import ALIVE, DENSITY, ELASTIC, EXCESS, LOSS, RATIO, SINK, SOFTMAX, Measure, percent
 
 
 def at_tokens(millions):
@@ -35,6 +35,8 @@ SINKS = (
     percent("heads with more than 30 % on the first key, windows of 64, %", "measures/sinks/64/bos/sink_1"),
     *(FIRST_SHARE, EARLY, NINTH, LATE),
 )
+PACKING = ["F3.lazy", "C.softmax"]  # models that were trained on concatenated documents without BOS per sequence
+PACKED = (LOSS, EXCESS._replace(title="excess sink, windows of 512 with BOS, %"), SINKS[2], ALIVE)
 # How much the loss rises with the context, from 512 tokens, the training length
 RISES = {
     tokens: Measure(str(tokens), [f"{data.LENGTHS}/{length}/loss" for length in (tokens, 512)])
@@ -124,6 +126,12 @@ def claims():
         answer = "reproduced" if (found.mean < bound) == (side == "below") else "refuted"
         rows.append([claim, text.estimate(found, digits), text.number(p), answer if p < 0.05 else "open"])
     return text.table(["claim of the paper and rule", "found", "adjusted p", ""], rows)
+
+
+def packed_share():
+    """Returns the excess sink of Lazy divided by the excess sink of softmax, for models without BOS per sequence."""
+    lazy, softmax = (EXCESS.of(model) for model in PACKING)
+    return text.estimate(statistics.student_interval((lazy / softmax).dropna()), 2)
 
 
 def clear():

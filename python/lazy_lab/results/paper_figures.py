@@ -34,7 +34,9 @@ def ranges():
     return at(trainings()["B.lazy"][1], "measures/learned/distance_bias/distances")
 
 
-FUNCTIONS = {  # of a distance bias (layers, heads, range of distances) or of offsets (layers, heads)
+# Functions of a distance bias (layers, heads, range of distances) or of offsets (layers, heads). measures.py defines
+# the paper's "inhibition of return": a bias that prefers near keys, suppresses keys at distance 2 to 10 and fades.
+FUNCTIONS = {
     "bias of the previous token": lambda bias: bias[:, :, 1].mean(),
     "bias of the last range": lambda bias: bias[:, :, -1].mean(),
     "size": lambda parameter: np.abs(parameter).mean(),

@@ -1,8 +1,8 @@
 // Decode kernel for one query row per kv head, with one block per tile. The results are bitwise equal to the results of
 // attend_tile (decode_kernels.cuh), but the code is specialized for this case. The scores, the weights computed from
-// them and the partial sums of V use the same shared memory one after the other. The warps first divide the parts of
-// the keys among them, then the pieces of V. Few warps are resident per multiprocessor, so performance depends on the
-// number of instructions and on the number of waits.
+// them and the partial sums of V use the same shared memory one after the other. The warps divide the keys of the tile
+// among them, first to compute the scores, then to sum the rows of V. Few warps are resident per multiprocessor, so
+// performance depends on the number of instructions and on how often a warp waits for memory or for a barrier.
 #include <algorithm>
 
 #include "attention/cuda/decode_list.cuh"

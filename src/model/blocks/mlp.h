@@ -30,7 +30,8 @@ class FeedForward {
   // config.init_std_of(name)); other parameters keep the values set by the constructor.
   virtual NamedTensors parameters() const = 0;
 
-  // The linear layers of ShardUnit::products (model/blocks/shard_hooks.h): only class Linear reads their weights.
+  // Returns the linear layers whose weights are read only by class Linear (see ShardUnit::products in
+  // model/blocks/shard_hooks.h).
   virtual std::vector<const Linear*> products() const = 0;
 };
 
