@@ -30,7 +30,7 @@ struct Sizes {
 // Number of splits into which the row blocks of a unit (one kv head of one sequence) are divided. There are enough
 // pairs (unit, split) for many cores. Each pair has at least 1024 rows, so that adding its separate sums costs little
 // time compared with computing them.
-int64_t split_count(const Problem& p, const Schedule& schedule) {
+int64_t split_count(const Problem& p, const WorkSchedule& schedule) {
   int64_t longest = 1;
   for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);
   const int64_t units = std::max<int64_t>(1, static_cast<int64_t>(schedule.units.size()));
@@ -77,7 +77,7 @@ struct BackwardItem {
   std::vector<double> scalars;  // shape (heads of the group, 3): tau, sink, alibi slope
 };
 
-void run_item(const Problem& p, const Backward<float>& a, const Schedule& schedule, const Sizes& sizes,
+void run_item(const Problem& p, const Backward<float>& a, const WorkSchedule& schedule, const Sizes& sizes,
               const std::vector<float>& bias, BackwardItem& item, float* scratch) {
   const Unit& unit = *item.unit;
   std::fill_n(item.slab, sizes.slab(unit), 0.0f);
@@ -134,7 +134,7 @@ void add_parameters(const Problem& p, const Sizes& sizes, const BackwardItem& it
 void backward(const Problem& p, const Backward<float>& a) {
   require_served(p);
   write_empty(p, a);
-  Schedule schedule = make_schedule(p, 2);
+  WorkSchedule schedule = make_schedule(p, 2);
   const std::vector<float> bias = symmetric_bias(p, a.distance_bias);
   const Sizes sizes{round_up(p.head_dim, 16), round_up(p.value_dim, 16), symmetric_bias_size(p.bias_window),
                     p.heads / p.kv_heads, split_count(p, schedule)};

@@ -55,7 +55,7 @@ void forward(const Problem& p, const Forward<float>& a) {
     const Sequence s = sequence(p, n);
     if (s.k_length == 0) write_empty(p, a, s);
   }
-  Schedule schedule = make_schedule(p, 1);
+  WorkSchedule schedule = make_schedule(p, 1);
   const std::vector<float> bias = symmetric_bias(p, a.distance_bias);
   thread_local Scratch packed_memory;
   const int64_t group_heads = p.heads / p.kv_heads;

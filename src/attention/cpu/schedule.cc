@@ -16,8 +16,8 @@ int64_t rows_per_block(const Problem& p, int64_t widest, int strips) {
   return std::clamp<int64_t>(rows, 12, kMaxRows);
 }
 
-Schedule make_schedule(const Problem& p, int strips) {
-  Schedule schedule;
+WorkSchedule make_schedule(const Problem& p, int strips) {
+  WorkSchedule schedule;
   schedule.threads = p.threads > 0 ? p.threads : omp_get_max_threads();
   for (int64_t n = 0; n < sequence_count(p); ++n) {
     const Sequence s = sequence(p, n);

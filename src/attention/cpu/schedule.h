@@ -16,7 +16,7 @@ struct Unit {
   PackedKeys packed;
 };
 
-struct Schedule {
+struct WorkSchedule {
   std::vector<Unit> units;  // sequences without queries or without keys have no unit
   int64_t longest_keys = 0;
   int64_t widest = 0;  // maximum number of columns per row block
@@ -25,12 +25,12 @@ struct Schedule {
 };
 
 // strips: number of score matrices (rows x keys) that a row block needs in memory at the same time.
-Schedule make_schedule(const Problem& p, int strips);
+WorkSchedule make_schedule(const Problem& p, int strips);
 
 // Returns the ends of the groups of units: units [ends[n-1], ends[n]) are processed together. floats(unit) returns the
 // size of the packed memory that a unit needs, in floats.
 template <typename Floats>
-std::vector<size_t> group_ends(const Schedule& schedule, const Floats& floats) {
+std::vector<size_t> group_ends(const WorkSchedule& schedule, const Floats& floats) {
   constexpr size_t kBudget = size_t{24} << 20;  // memory for the packed keys of a group of units, in floats (96 MiB)
   std::vector<size_t> ends;
   size_t used = 0;
