@@ -148,6 +148,10 @@ def test_loss_gradients_and_generation_of_whole_models_match_transformers(make):
     assert sinks and all(gradient.abs().max() > 0 for gradient in sinks)
 
 
-def test_layers_with_sinks_reject_the_elastic_normalizer():
-    with pytest.raises(ValueError, match=naming("make_lazy", "gpt_oss")):
-        hf.make_lazy(tiny())
+def test_layers_with_sinks_reject_a_normalizer_without_a_sink():
+    model = hf.make_lazy(tiny())
+    model.set_experts_implementation("eager")
+    for layer in model.model.layers:
+        layer.self_attn.lazy_normalizer = "elastic"
+    with pytest.raises(ValueError, match=naming("sinks", "softmax_sink", "elastic_sink", "elastic", "with sinks")):
+        model(torch.arange(8).view(1, 8))
