@@ -44,7 +44,7 @@ bool listed(const Types& types, DType type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
-// Joins words for a message: "a", "a or b", "a, b or c". both() joins them with "and" instead of "or".
+// Joins words for an error message: "a", "a or b", "a, b or c". both() uses "and" instead of "or".
 std::string either(const std::vector<std::string>& words) {
   std::string text;
   for (size_t n = 0; n < words.size(); ++n) text += (n == 0 ? "" : n + 1 == words.size() ? " or " : ", ") + words[n];
@@ -104,7 +104,8 @@ std::string unmet_by_tensor_cores(const Problem& p, CudaKernel kernel, const Dev
   }
   if (kernel == CudaKernel::hopper) {
     if (p.alibi) return the_kernel + " does not support ALiBi";
-    // The product of a masked key is set to -inf before it is scaled, so the scale must be positive.
+    // The hopper kernel masks a key by setting q . k to -inf before it multiplies by the scale. The scale must
+    // therefore be positive.
     if (!(static_cast<float>(p.scale) >= std::numeric_limits<float>::min())) {
       return the_kernel + " requires a positive scale, received " + std::to_string(p.scale);
     }
@@ -154,8 +155,8 @@ std::string unmet_condition_cuda(const Problem& p, CudaKernel kernel, const Devi
 }
 
 CudaKernel choose_cuda(const Problem& p, const DeviceFacts& device) {
-  // For so few query-key pairs no other kernel is faster, and the plain kernel does not round intermediate results to
-  // 16 bits.
+  // For up to 64 queries and 64 keys, no other kernel is faster than the plain kernel, which does not round
+  // intermediate results to 16 bits.
   if (p.q_length <= 64 && p.k_length <= 64) return CudaKernel::plain;
   for (CudaKernel kernel : {CudaKernel::hopper, CudaKernel::portable}) {
     if (unmet_condition_cuda(p, kernel, device).empty()) return kernel;

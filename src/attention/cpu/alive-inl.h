@@ -1,6 +1,6 @@
-// Weighted sum over only the columns with nonzero weight ("alive" columns). Rows are processed in pairs: the columns in
-// which at least one of the two rows has a nonzero weight are gathered into short lists that stay in L1, so that a row
-// of V is read once for two rows of weights.
+// Computes weighted sums of the rows of V from only the keys with nonzero weight ("alive" keys). Rows of weights are
+// processed in pairs: the keys that have a nonzero weight in at least one of the two rows are collected in a short list
+// that stays in L1, so that each row of V is read once for two rows of weights.
 #if defined(LAZY_ATTENTION_CPU_ALIVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_ALIVE_INL_H_
 #undef LAZY_ATTENTION_CPU_ALIVE_INL_H_
@@ -13,16 +13,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// If the fraction of nonzero weights is below this value, the lists are faster than the dense register blocks.
+// If the fraction of nonzero weights is below this value, alive_times_rows() (which lists the nonzero weights) is
+// faster than times_rows() (which processes all weights).
 constexpr double kDenseShare = 0.55;
 
 struct AliveList {
   HWY_ALIGN float weight[2][kDepth + kLanes];
-  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // index of the key within the segment, times `width` of list_alive
+  HWY_ALIGN uint32_t
+      offset[kDepth + kLanes];  // offset of a key's row of V from the row of key 0 of list_alive, in floats
   size_t count;
 };
 
-// For every mask of kN lanes (the index of the table), the indices of the lanes that are set, in ascending order.
+// Lookup table for compressing vectors of kN lanes: lanes[mask] contains, in ascending order, the indices of the lanes
+// whose bit in `mask` is set.
 template <size_t kN>
 struct SetLanes {
   constexpr SetLanes() {
@@ -36,9 +39,9 @@ struct SetLanes {
 };
 inline constexpr SetLanes<kLanes == 8 ? 8 : 1> kSetLanes;
 
-// Moves the lanes of a mask to the front of a vector (compress). With AVX2, GCC 12 copied the table of Compress in
-// Highway 1.0 to the stack at every call, which took two thirds of the time of the weighted sum. An object of this
-// class loads the table entry of its mask only once and then compresses any number of vectors.
+// Moves the lanes that a mask selects to the front of a vector (compress). The function Compress of Highway 1.0 is not
+// used with AVX2, because GCC 12 copies its table to the stack at every call, which took two thirds of the time of the
+// weighted sum. An object of this class loads the table entry of its mask once and then compresses several vectors.
 class ToTheFront {
  public:
   explicit ToTheFront(hn::Mask<F> mask) : mask_(mask) {
@@ -59,8 +62,9 @@ class ToTheFront {
   hn::Vec<hn::RebindToSigned<F>> lanes_;
 };
 
-// Lists the columns among [0, n) in which at least one of two rows has a nonzero weight. n must not exceed kDepth. The
-// function reads whole vectors, also beyond n.
+// Lists the keys of [0, n) that have a nonzero weight in at least one of the two rows of weights `first` and `second`.
+// n must not exceed kDepth. width: distance between two rows of V in floats. The function reads whole vectors of
+// weights, also beyond n.
 HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RESTRICT second, size_t n, size_t width,
                            AliveList& list) {
   const F f;
@@ -82,12 +86,13 @@ HWY_INLINE void list_alive(const float* HWY_RESTRICT first, const float* HWY_RES
 }
 
 // kGathered: number of vectors of a row of V that one iteration processes. kSums: number of independent partial sums
-// per element of the output. The number of vector registers limits kSums: two rows use kSums * 2 * kGathered
-// accumulators, which is 16 with AVX-512 and 8 with AVX2.
+// per element of the output. The vector registers limit kSums, because two rows of weights need 2 * kSums * kGathered
+// accumulators: 16 with AVX-512 and 8 with AVX2.
 constexpr size_t kGathered = 4;
 constexpr int kSums = kLanes >= 16 ? 2 : 1;
 
-// Computes out[r] += sum_n weight[r][n] keys[offset[n]], where each row of `out` has kV vectors.
+// Computes out[r] += sum_n weight[r][n] keys[offset[n]] over the entries n of the list, for kR rows of weights and kV
+// vectors of each row of V.
 template <int kR, int kV>
 HWY_INLINE void gather(const AliveList& list, const float* HWY_RESTRICT keys, float* HWY_RESTRICT out, size_t out_row) {
   const F f;
@@ -156,7 +161,8 @@ inline HWY_NOINLINE void alive_times_rows(const Problem& p, const RowBlock& bloc
                                           const bool* alive, const float* keys, size_t all_keys, size_t stride,
                                           float* out) {
   const size_t columns = block.keys_end - block.keys_begin;
-  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;  // limits the rows of V to 32 KiB for head sizes up to 128
+  // Number of keys per list. For head sizes up to 128, their rows of V then take at most 32 KiB.
+  const size_t depth = stride > 64 ? kDepth / 2 : kDepth;
   AliveList list;
   for (size_t c = 0; c < columns; c += depth) {
     for (size_t r = 0; r < static_cast<size_t>(block.rows); r += 2) {

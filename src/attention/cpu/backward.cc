@@ -27,9 +27,10 @@ struct Sizes {
   size_t total(const Problem& p, const Unit& u) const { return packed(p, u) + splits * slab(u); }
 };
 
-// Number of splits into which the row blocks of a unit (one kv head of one sequence) are divided. There are enough
-// pairs (unit, split) for many cores. Each pair has at least 1024 rows, so that adding its separate sums costs little
-// time compared with computing them.
+// Returns the number of splits (at most 16) into which the row blocks of each unit (one kv head of one sequence) are
+// divided. It is chosen so that there are at least 64 pairs (unit, split) to distribute over the cores, unless a pair
+// would then have fewer than 1024 rows. With fewer rows, adding the separate sums of the pairs would take too much
+// time.
 int64_t split_count(const Problem& p, const WorkSchedule& schedule) {
   int64_t longest = 1;
   for (const Unit& unit : schedule.units) longest = std::max(longest, unit.sequence.q_length);

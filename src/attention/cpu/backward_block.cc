@@ -26,9 +26,9 @@ void load_block(const Problem& p, const ConstView& view, const RowBlock& block, 
   }
 }
 
-// Adds a row of score gradients ds to the gradients of the distance bias and of the ALiBi slope. The sums for the
-// distance bias are indexed by signed distance (see symmetric_bias_size in block.h), so a row adds to a contiguous
-// range.
+// Adds a row of score gradients ds to the gradients of the distance bias and of the ALiBi slope. The gradient of the
+// distance bias is indexed by signed distance (see symmetric_bias_size in block.h), so that a row of scores adds to a
+// contiguous range.
 HWY_INLINE void add_position_gradients(const Problem& p, const StripRow& row, const float* ds,
                                        const GradientSlab& slab) {
   const F f;
@@ -72,7 +72,8 @@ void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& 
   float* d_q = d_out + rows * packed.v_stride;
   float* weights = d_q + rows * packed.k_stride;
   float* gradients = weights + rows * stride;
-  float* slopes = p.softcap > 0 ? gradients + rows * stride : nullptr;  // derivatives of the softcap for one row
+  float* slopes =
+      p.softcap > 0 ? gradients + rows * stride : nullptr;  // the softcap's derivatives for one row of scores
   load_block(p, a.q, block, p.head_dim, packed.k_stride, q);
   load_block(p, a.d_out, block, p.value_dim, packed.v_stride, d_out);
   times_panels(p, block, q, packed.k_stride, p.head_dim, packed.k_panels, product_scale(p), weights, stride);

@@ -1,6 +1,6 @@
-// The interface between the drivers (plain C++, threads) and the vector code (compiled once per instruction set):
-// packed keys, blocks of query rows, and the entry points of the vector code, which choose the best instruction set at
-// run time.
+// The interface between the drivers, which divide the work among threads, and the vector code, which is compiled once
+// per instruction set. It defines packed keys, blocks of query rows and the entry points of the vector code, which
+// choose the best instruction set at run time.
 #pragma once
 #include <cstddef>
 
@@ -10,18 +10,19 @@
 
 namespace lazy::kernels::cpu {
 
-constexpr size_t kKeyChunk = 64;  // a multiple of the panel width of every instruction set
+// Keys are packed in chunks of this number of keys. It is a multiple of kPanel (products-inl.h) of every instruction
+// set.
+constexpr size_t kKeyChunk = 64;
 inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
 // fp32 copies of the keys and values of one kv head in one sequence, in the layouts that the matrix products need:
-//   panels: (key / P, dim, key % P), where P is the number of columns of a register block
-//   rows: (key, dim), with the dimensions rounded up to a multiple of 16 and split into slices of 64
-// Each slice of the rows stores its dimensions of all keys contiguously, which distributes the keys evenly over the
-// sets of the L1 cache.
+//   panels: shape (key / P, dim, key % P), where P is the number of columns of a register block
+//   rows: slices of up to 64 dimensions, each of shape (key, dim); their number of dimensions is a multiple of 16
+// Storing rows in slices distributes the keys evenly over the sets of the L1 cache.
 struct PackedKeys {
   float* k_panels = nullptr;
-  float* v_panels = nullptr;          // backward only
-  float* k_rows = nullptr;            // backward only
+  float* v_panels = nullptr;          // only used by the backward
+  float* k_rows = nullptr;            // only used by the backward
   float* v_rows = nullptr;            // only used by the forward
   size_t k_stride = 0, v_stride = 0;  // head sizes of keys and values, rounded up to a multiple of 16
   size_t keys = 0;                    // number of keys, rounded up to a multiple of kKeyChunk
@@ -33,7 +34,7 @@ struct RowBlock {
   Sequence sequence;
   int64_t head = 0;
   int64_t first = 0, rows = 0;           // first: index of the first row within the sequence; rows: number of rows
-  int64_t keys_begin = 0, keys_end = 0;  // union of the rows' visible keys, widened to chunks of kKeyChunk
+  int64_t keys_begin = 0, keys_end = 0;  // range of the keys that the rows see, widened to whole chunks of kKeyChunk
 };
 
 inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int64_t first, int64_t rows) {
@@ -45,7 +46,7 @@ inline RowBlock row_block(const Problem& p, const Sequence& s, int64_t head, int
   return b;
 }
 
-// Row stride of a strip (rows x keys) of scores. It is 16 more than the columns, so that rows use different cache sets.
+// Row stride, in floats, of a matrix of scores (rows x keys). The 16 extra floats make rows use different cache sets.
 inline size_t strip_stride(size_t columns) { return columns + 16; }
 
 // Factor by which the products of queries and keys are multiplied when they are stored. The result is the score before
@@ -55,8 +56,8 @@ inline float product_scale(const Problem& p) {
 }
 
 constexpr int64_t kMaxRows = 60;
-// Rows per block: the largest number for which the matrices (strips) of scores fit in L2. It is a multiple of 6, which
-// is the number of rows of a register block, and at most 60.
+// Returns the number of rows per block: the largest number for which `strips` matrices of scores with `longest` columns
+// fit in L2, at most kMaxRows. It is a multiple of 6, the number of rows of a register block.
 int64_t rows_per_block(const Problem& p, int64_t longest, int strips);
 
 // Table of the distance bias by signed distance e = key - position. With W = bias_window, the bias for -W < e < W is
@@ -71,12 +72,12 @@ struct HeadParameters {
   float sink = 0;
 };
 
-// Sums of gradients for one pair (kv head, split), accumulated over its row blocks. backward.cc explains the splits.
+// Sums of gradients over the row blocks of one split. backward.cc divides the row blocks of a kv head into splits.
 struct GradientSlab {
   float* d_k = nullptr;               // shape (keys, k_stride)
   float* d_v = nullptr;               // shape (keys, v_stride)
-  float* d_symmetric_bias = nullptr;  // gradient for the head of the row block
-  double* d_scalars = nullptr;        // gradients of tau, sink and ALiBi slope for the head of the row block
+  float* d_symmetric_bias = nullptr;  // gradient of the distance bias (symmetric_bias_size) of the row block's head
+  double* d_scalars = nullptr;        // gradients of tau, sink and ALiBi slope of the row block's head
 };
 
 // Size of the scratch memory of forward_block and backward_block in floats.
@@ -90,19 +91,19 @@ void forward_block(const Problem& p, const Forward<float>& a, const RowBlock& bl
                    const PackedKeys& packed, float* scratch);
 void backward_block(const Problem& p, const Backward<float>& a, const RowBlock& block, const HeadParameters& head,
                     const PackedKeys& packed, const GradientSlab& slab, float* scratch);
-// Adds the arrays `slabs` in order, multiplies the sum by `scale`, and stores its rows [begin, end).
+// Adds the `count` arrays `slabs` in order, multiplies the sum by `scale`, and stores the rows [begin, end) in `out`.
 void store_sum(DType dtype, const float* const* slabs, size_t count, size_t stride, int64_t begin, int64_t end,
                size_t dim, float scale, const View& out, int64_t batch, int64_t first_token, int64_t head);
 
-// One sequence of the batch. Rows are ordered by (kv head, query head of its group, query), so that rows that share
-// keys are consecutive.
+// One sequence of the batch in decode. Its query rows are ordered by (kv head, query head within the kv head's group,
+// query), so that rows that share keys are consecutive.
 struct DecodeSequence {
   int64_t batch = 0;
   int64_t keys_begin = 0, keys_end = 0;  // keys that at least one row sees; the column of a key is key - keys_begin
   size_t q_stride = 0, v_stride = 0;     // head sizes rounded up to 16
   size_t strip = 0;                      // row stride of the scores
   float* q = nullptr;                    // shape (rows, q_stride)
-  float* scores = nullptr;               // shape (rows, strip): scores, which are replaced by weights
+  float* scores = nullptr;               // shape (rows, strip): first the scores, then the weights computed from them
 };
 
 // Fills s.q with fp32 copies of the queries.
@@ -120,10 +121,10 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
 void decode_store(const Problem& p, const Decode<float>& a, const DecodeSequence& s, int64_t row, float* parts,
                   size_t count, size_t step);
 
-// Returns the head and the query of a row. DecodeSequence defines the order of the rows.
 struct DecodeRow {
   int64_t head, query;
 };
+// Returns the head and the query of a row of DecodeSequence.
 inline DecodeRow decode_row(const Problem& p, int64_t row) { return {row / p.q_length, row % p.q_length}; }
 
 }  // namespace lazy::kernels::cpu

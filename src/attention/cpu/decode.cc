@@ -1,6 +1,7 @@
-// Decode. The keys of a sequence are split into spans, which threads process in parallel. The first step computes the
-// scores of all spans, the second step normalizes whole rows, and the third step computes the weighted sums of all
-// spans, which are then added in order. K is read only once, and no partial result is rescaled.
+// Decode on CPUs. The keys of a sequence are split into spans, which threads process in parallel. The first step
+// computes the scores of all spans, the second step normalizes whole rows of scores, and the third step computes a
+// weighted sum of V for every span. These sums are then added in order. Because all scores of a row are known before
+// the third step, K is read only once and no partial sum is rescaled.
 #include "lazy/decode.h"
 
 #include <omp.h>
@@ -14,7 +15,7 @@ using namespace cpu;
 
 namespace {
 
-// Maximum total number of scores of the sequences that are processed together (64 MiB).
+// Sequences are processed together as long as their scores fit in this number of floats (64 MiB).
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 
 struct KeySpan {
@@ -23,8 +24,8 @@ struct KeySpan {
   float* out;          // shape (rows, v_stride)
 };
 
-// Number of keys per span. A few hundred keys per span balance the load of the threads; the limit of 64 spans per
-// sequence keeps the partial sums small.
+// Returns the number of keys per span: 512, or more if the sequence would then have more than 64 spans. Small spans
+// balance the load of the threads, but each span needs memory and time for its partial sums.
 int64_t span_keys(int64_t keys) {
   return static_cast<int64_t>(round_up(static_cast<size_t>(std::max<int64_t>(512, (keys + 63) / 64)), kKeyChunk));
 }

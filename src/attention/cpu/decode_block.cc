@@ -1,5 +1,5 @@
-// Vector code of decode: scores, computed directly from the rows of the cache, and weighted sums of the rows of V with
-// nonzero weight.
+// Vector code of decode: it computes scores directly from the rows of the KV cache, and weighted sums of the rows of V
+// whose weight is not zero.
 #include "attention/cpu/targets.h"
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attention/cpu/decode_block.cc"
@@ -77,7 +77,7 @@ HWY_INLINE void with_type(DType type, const Function& function) {
   std::abort();
 }
 
-// Computes the addresses of the keys [begin, begin + count) of a cache. They do not include the offset of the head.
+// Computes the addresses of the keys [begin, begin + count) in a cache. The caller adds the offset of the head.
 HWY_INLINE void key_addresses(const Decode<float>& a, const ConstView& cache, DType type, int64_t b, int64_t begin,
                               int64_t count, const uint8_t** to) {
   const auto* data = static_cast<const uint8_t*>(cache.data);
@@ -115,8 +115,8 @@ const float* copy_row(DType type, const uint8_t* from, int64_t stride, size_t di
   return to;
 }
 
-// Multiplies a key by a query and adds the products only within each lane of the vector; the caller must add the lanes.
-// kPairs: number of whole pairs of vectors in `dims`, or -1 if it is not known at compile time.
+// Computes the dot product of a key and a query as one partial sum per vector lane; the caller must add the lanes.
+// kPairs: number of pairs of vectors in `dims` dimensions, or -1 if it is not known at compile time.
 template <typename Load, int kPairs>
 HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const float* HWY_RESTRICT q, size_t dims) {
   const F f;
@@ -134,9 +134,9 @@ HWY_INLINE VF lane_products(const typename Load::T* HWY_RESTRICT key, const floa
 }
 
 // Computes the dot products of a query with `count` keys, where count is a power of two and at most kLanes. The result
-// has kLanes / count lanes per key, in the order of the keys, and the dot product of a key is the sum of these lanes.
-// With count = kLanes, lane n is the dot product with key n. Adding adjacent lanes of two vectors at a time needs three
-// instructions per key; a separate sum over the lanes of each key would need about twelve.
+// has kLanes / count consecutive lanes per key, whose sum is the dot product with this key. If count is kLanes, lane n
+// is the dot product with key n. The recursion adds adjacent lanes of two vectors at a time, which needs three
+// instructions per key; summing the lanes of each key separately would need about twelve.
 template <typename Load, int kPairs, size_t count>
 HWY_INLINE VF products(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   if constexpr (count == 1) {
@@ -156,7 +156,7 @@ template <typename Load>
 HWY_INLINE VF products_of(const uint8_t* const* keys, int64_t skip, const float* q, size_t dims) {
   switch (dims) {
     case 4 * kLanes:
-      return products<Load, 2, kLanes>(keys, skip, q, dims);  // head size 64 with AVX-512; the next case is 128
+      return products<Load, 2, kLanes>(keys, skip, q, dims);  // head size 64 with AVX-512
     case 8 * kLanes:
       return products<Load, 4, kLanes>(keys, skip, q, dims);
     default:
@@ -295,7 +295,8 @@ HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, s
   for (; d < dims; d += kLanes) gather_rows<Load, kR, 1>(list, rows, d, out + d, out_row);
 }
 
-// The keys with nonzero weight among kBlock keys, for one or two rows of weights, and the addresses of their values.
+// Lists those of kBlock keys that have a nonzero weight in at least one of one or two rows of weights, and the
+// addresses of their rows of V.
 struct AliveRows {
   AliveList list;
   const uint8_t* rows[kBlock];
@@ -327,8 +328,8 @@ void decode_values(const Problem& p, const Decode<float>& a, const DecodeSequenc
       }
     });
   };
-  // The rows of V with nonzero weight are too sparse for the hardware prefetchers to predict. The rows of the next list
-  // are therefore prefetched by software.
+  // The hardware prefetchers cannot predict which rows of V have a nonzero weight. Therefore, software prefetches load
+  // the rows of the next list while the rows of the current list are summed.
   AliveRows lists[2];
   lists[1].list.count = 0;
   int next = 0;

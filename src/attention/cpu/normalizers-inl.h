@@ -20,11 +20,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // --- A row of a strip of scores: its visible columns, and the terms that depend on the distance ---
 
-// A row of a strip (the matrix rows x keys of a block). The column of a key is key - keys_begin of the block.
+// A row of a strip, which is the matrix (rows x keys) of scores or weights of a block. The column of a key is its index
+// minus RowBlock::keys_begin.
 struct StripRow {
   size_t begin, end;                // visible columns
   size_t vector_begin, vector_end;  // the visible columns, widened to whole vectors
-  int64_t position;                 // column of the key at the query's position; may be outside of the strip
+  int64_t position;                 // column of the key at the query's position; may be outside of the matrix of scores
   int64_t count;                    // c in the elastic offset tau / c; differs from end - begin if keys were evicted
 };
 
@@ -42,8 +43,8 @@ HWY_INLINE StripRow make_row(const Problem& p, const RowBlock& block, int64_t r)
 
 HWY_INLINE void fill(float* s, size_t begin, size_t end, float value) { std::fill(s + begin, s + end, value); }
 
-// Converts s from x = scale q . k / softcap to the score softcap tanh(x). If `slopes` is not null, it is set to 1 -
-// tanh(x)^2.
+// Converts s from x = scale q . k / softcap to the score softcap tanh(x). If `slopes` is not null, it receives the
+// derivatives 1 - tanh(x)^2.
 inline HWY_NOINLINE void cap_scores(const Problem& p, const StripRow& row, float* s, float* slopes) {
   const F f;
   const VF softcap = hn::Set(f, static_cast<float>(p.softcap));
@@ -101,14 +102,14 @@ struct RowGradientSums {
 // --- Softmax and Elastic-Softmax, both also with a sink (gpt-oss) ---
 
 struct Exponentials {
-  float largest, sum;  // maximum and sum of exponentials, both including the sink
+  float largest, sum;  // maximum score, and sum of exp(score - largest); both include the sink
   float sink;          // exp(sink - largest)
   ScoreStatistics scores;
 };
 
-// Computes e = exp(x) with x = s - largest. `sink` is an additional score in the maximum and in the sum; -inf: the sink
-// is not used. kStore: s is overwritten with e. kScores: also computes the statistics of the scores, for which masked
-// columns must be -inf:
+// Computes e = exp(x) with x = s - largest for a row of scores s, and the sum of e. `sink` is an additional score in
+// the maximum and in the sum; it is -inf if the normalizer has no sink. kStore: s is overwritten with e. kScores: also
+// computes the statistics of the scores, for which masked columns must be -inf:
 //   entropy = ln(sum of e) - (sum of e x) / (sum of e)
 template <bool kStore, bool kScores>
 HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s) {
@@ -124,8 +125,8 @@ HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s
   r.largest = max_lanes(hn::Max(m0, m1));
   r.sink = std::exp(sink - r.largest);
   constexpr float kNone = -std::numeric_limits<float>::infinity();
-  // If the sink is above all scores, the exponentials relative to the sink are too imprecise for the statistics of the
-  // scores. A separate call without the sink then computes the statistics.
+  // If the sink is above all scores, exp(score - sink) may underflow, so that the statistics of the scores cannot be
+  // computed from it. A separate call without the sink then computes the statistics.
   const bool apart = kScores && sink > kNone && sink >= r.largest;
   if (apart) r.scores = exponentiate<false, true>(row, kNone, s).scores;
   const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e and e x are zero for x <= -128
@@ -188,7 +189,7 @@ inline HWY_NOINLINE RowSummary softmax_row(const Problem& p, const StripRow& row
   const VF inverse = hn::Set(f, 1 / sum), add = hn::Set(f, offset), zero = hn::Zero(f);
   summary.alive = row.end - row.begin;
   summary.sum = (sum - sink) / sum;      // sum of the probabilities
-  if (offset == 0 || std::isnan(sum)) {  // a NaN must not become a weight of zero
+  if (offset == 0 || std::isnan(sum)) {  // for a NaN too, because the maximum with zero below could turn it into zero
     for (size_t j = row.vector_begin; j < row.vector_end; j += kLanes) {
       hn::StoreU(hn::Mul(hn::LoadU(f, s + j), inverse), f, s + j);
     }
@@ -312,8 +313,8 @@ inline float entmax15_threshold(const StripRow& row, const float* x) {
   }
 }
 
-// Converts the scores s to x (see the formulas in this section) and returns the largest score. If a score is NaN or
-// +inf, returns NaN and sets s to NaN.
+// Converts the scores s to x = factor * (s - largest score) and returns the largest score. If a score is NaN or +inf,
+// returns NaN and sets s to NaN.
 inline HWY_NOINLINE float shift_row(const StripRow& row, float factor, float* s) {
   const F f;
   VF largest = hn::Set(f, -std::numeric_limits<float>::infinity());
@@ -385,8 +386,9 @@ HWY_INLINE float sigmoid_bias_of(const Problem& p, const StripRow& row) {
   return -std::log(static_cast<float>(row.count));
 }
 
-// Returns the weight w and, if `complement` is not null, 1 - w, both without cancellation: with e = exp(-|x|) they are
-// 1 / (1 + e) and e / (1 + e). A masked column (score -inf) gives 0.
+// Returns the weight w = 1 / (1 + exp(-x)) and, if `complement` is not null, 1 - w. Both are computed without
+// cancellation: with e = exp(-|x|), the larger of them is 1 / (1 + e) and the smaller is e / (1 + e). A masked column
+// (score -inf) gives 0.
 HWY_INLINE VF sigmoid_weight(VF x, VF* complement) {
   const F f;
   const VF e = exp_nonpositive(f, hn::Neg(hn::Abs(x))), one = hn::Set(f, 1.0f);
@@ -517,8 +519,8 @@ inline HWY_NOINLINE void softpick_row_backward(const StripRow& row, float* s, fl
 // statistics of the scores.
 HWY_INLINE RowSummary row_weights(const Problem& p, const StripRow& row, const HeadParameters& head, float* s,
                                   ScoreStatistics* scores) {
-  // Only the exponential family computes exponentials of the scores. For the other families, the statistics need a
-  // separate pass.
+  // softmax_row computes the statistics of the scores from exponentials that it needs anyway. The other families need a
+  // separate pass over the row.
   if (scores && traits(p.normalizer).family != NormalizerFamily::exponential) {
     *scores = exponentiate<false, true>(row, -std::numeric_limits<float>::infinity(), s).scores;
   }

@@ -11,12 +11,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace lazy::kernels::cpu::HWY_NAMESPACE {
 
-// Alignment in bits of rows on the stack. It must be given explicitly, because GCC's AddressSanitizer aligns a plain
-// alloca to only 32 bytes, while the vector stores need 64.
+// Alignment, in bits, of rows that are allocated on the stack. It is given explicitly because GCC's AddressSanitizer
+// aligns a plain alloca to only 32 bytes, while the vector stores need 64 bytes.
 constexpr size_t kStackBits = 512;
 
-// Transposes one panel of kPanel keys from the row-major copy. The panel is zero for keys with an index of `count` or
-// above.
+// Transposes `count` rows of keys to one panel (dim, kPanel). Columns with an index of `count` or above become zero.
 void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim, float* HWY_RESTRICT panel) {
   for (size_t d = 0; d < dim; ++d) {
     for (size_t j = 0; j < count; ++j) panel[d * kPanel + j] = rows[j * stride + d];
@@ -24,7 +23,8 @@ void transpose_panel(const float* rows, size_t stride, size_t count, size_t dim,
   }
 }
 
-// Copies the rows of a panel into slices of kSlice dimensions.
+// Copies the rows of a panel's keys to the sliced layout PackedKeys::k_rows or v_rows, with kSlice dimensions per
+// slice.
 void slice_rows(const float* rows, size_t stride, size_t count, size_t first_key, size_t keys, float* HWY_RESTRICT to) {
   for (size_t d = 0; d < stride; d += kSlice) {
     const size_t width = std::min(kSlice, stride - d);

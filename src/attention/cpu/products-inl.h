@@ -1,7 +1,8 @@
-// The matrix products of a row block with its keys. All of them use one micro-kernel, which computes
+// The matrix products between the query rows of a block and its keys. All products use one micro-kernel, which computes
 //   C[r][c] = scale sum_k A[r * a_row + k * a_step] B[k * b_step + c]   or   C[r][c] += the same sum without `scale`.
-// Elements of A are broadcast, and B is read as vectors. A block of C with 6 rows and kVectors vectors per row stays in
-// registers: 24 of the 32 registers with AVX-512, 12 of the 16 registers with AVX2.
+// Elements of A are broadcast, and B is read as vectors. A block of C with 6 rows and kVectors vectors per row (a
+// register block) stays in registers: it takes 24 of the 32 registers with AVX-512 and 12 of the 16 registers with
+// AVX2.
 #if defined(LAZY_ATTENTION_CPU_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
 #undef LAZY_ATTENTION_CPU_PRODUCTS_INL_H_
@@ -97,9 +98,11 @@ HWY_INLINE void block_any(size_t rows, size_t vectors, const Operand a, const fl
   }
 }
 
-constexpr size_t kDepth = 128;  // keys per iteration: their rows, one panel wide, stay in L1 for the whole row block
+// Number of keys per iteration of the products that sum over keys. It is small enough that kPanel columns of these
+// keys' rows stay in L1 while all query rows of the block use them.
+constexpr size_t kDepth = 128;
 
-// Range of columns that at least one of `rows` consecutive rows sees, beginning with row r of the block.
+// Returns the range of columns that at least one of the rows [r, r + rows) of the block sees.
 HWY_INLINE KeyRange group_range(const Problem& p, const RowBlock& block, size_t r, size_t rows) {
   return {visible_keys(p, block.sequence, block.first + r).begin - block.keys_begin,
           visible_keys(p, block.sequence, block.first + r + rows - 1).end - block.keys_begin};
@@ -123,8 +126,8 @@ inline HWY_NOINLINE void times_panels(const Problem& p, const RowBlock& block, c
 }
 
 // Computes out (rows, stride) += strip (rows, columns) . keys (columns, stride), where keys are stored in slices (see
-// PackedKeys). Groups of kRows rows for which skip[group] is set are skipped, because alive_times_rows processes them.
-// If `skip` is null, no group is skipped.
+// PackedKeys). Groups of kRows rows for which skip[group] is set are skipped: alive_times_rows processes them, because
+// few of their weights are nonzero. If `skip` is null, no group is skipped.
 inline HWY_NOINLINE void times_rows(const Problem& p, const RowBlock& block, const float* strip, size_t strip_row,
                                     const bool* skip, const float* keys, size_t all_keys, size_t stride, float* out) {
   const size_t columns = block.keys_end - block.keys_begin;

@@ -1,6 +1,6 @@
-// Division of a problem into work items: units, groups of units, and row blocks within a unit. A unit is one kv head of
-// one sequence. The packed keys of a group of units fit in the memory budget. The division depends only on the problem,
-// not on the number of threads.
+// Divides a problem into units, and each unit into blocks of query rows. A unit is one kv head of one sequence. Units
+// are processed in groups whose packed keys fit in a memory budget. The division depends only on the problem, not on
+// the number of threads.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -19,7 +19,7 @@ struct Unit {
 struct WorkSchedule {
   std::vector<Unit> units;  // sequences without queries or without keys have no unit
   int64_t longest_keys = 0;
-  int64_t widest = 0;  // maximum number of columns per row block
+  int64_t widest = 0;  // maximum number of keys (columns of scores) per row block
   int64_t rows = 0;    // number of rows per row block
   int threads = 1;
 };
@@ -46,11 +46,12 @@ std::vector<size_t> group_ends(const WorkSchedule& schedule, const Floats& float
   return ends;
 }
 
-// Tables of the distance bias by signed distance, contiguous for all heads; see symmetric_bias_size.
+// Returns the tables of the distance bias by signed distance (see symmetric_bias_size), one after the other for all
+// heads.
 std::vector<float> symmetric_bias(const Problem& p, const float* distance_bias);
 HeadParameters head_parameters(const Problem& p, const std::vector<float>& bias, const float* tau, const float* sink,
                                const float* alibi_slopes, int64_t head);
-// Throws std::invalid_argument if the fast kernels do not support the problem.
+// Throws std::invalid_argument if the CPU kernels do not support the problem.
 void require_served(const Problem& p);
 
 // Scratch memory of a kernel. The calling thread keeps it for its next call, because with short sequences the page

@@ -84,8 +84,9 @@ Params make_params(const Problem& p, const Backward<float>& a) {
 
 namespace {
 
-// Number of parts (splits) into which the row tiles are divided to compute the gradient of the distance bias. It gives
-// enough blocks to fill any GPU. It depends only on the problem, so that the results do not depend on the device.
+// Returns the number of parts (splits) into which the row tiles are divided for the gradient of the distance bias. The
+// number is chosen so that there are enough thread blocks to fill any GPU. It depends only on the problem, so that the
+// results do not depend on the device.
 int bias_splits(const Params& p) {
   const int64_t blocks = static_cast<int64_t>(p.heads) * ((p.bias_window + kBiasTile - 1) / kBiasTile);
   const int64_t tiles = static_cast<int64_t>(tile_count(p, p.q_length, kPlainRows)) * p.batch;
@@ -99,8 +100,9 @@ int partial_tiles(const Params& p) {
 
 bool bias_in_blocks(const Params& p) { return p.bias_window <= kMaxBlockBias; }
 
-// Sets the workspace pointers of the parameters. If `base` is null, only computes the size of the workspace.
-// r.bias_window must be the bias_window of the problem.
+// Sets the workspace pointers of the parameters and returns the size of the workspace. If `base` is null, the pointers
+// are null and only the size is used. The caller must set r.bias_window to Problem::bias_window, even if the problem's
+// tensors are not known yet.
 size_t lay_out_backward(Params& r, CudaKernel kernel, void* base) {
   Arena arena(base);
   const int64_t rows = static_cast<int64_t>(r.batch) * r.heads * r.q_length;
@@ -239,7 +241,8 @@ bool reads_rows_from_out_cuda(const Problem& p, const Backward<float>& a, const 
 
 size_t backward_workspace_cuda(const Problem& p, const CudaCall& call) {
   size_t most = 0;
-  // The maximum over all kernels: the kernel is chosen later, when the strides are known.
+  // Return the maximum over all kernels that support the problem, because the kernel is chosen only when the strides of
+  // the tensors are known.
   for (CudaKernel kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
     if (kernel != CudaKernel::plain && !unmet_condition_cuda(p, kernel).empty()) continue;
     cuda::Params r = cuda::make_params(p, Backward<float>{});

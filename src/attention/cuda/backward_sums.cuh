@@ -3,7 +3,7 @@
 // weights (weights.cuh):
 //   SOFTMAX: center = dO . o            otherwise: center = dO . o - offset * (dO . alive_sum)
 // SOFTMAX means that the normalizer has no offset. alive_sum is the sum of the rows of V whose weight is not zero. The
-// rounding error of o and alive_sum is of the same size as the rounding error of the 16-bit gradients.
+// 16-bit rounding of o and alive_sum is acceptable here, because the gradients are rounded to 16 bits too.
 #pragma once
 #include <cstring>
 
@@ -26,9 +26,9 @@ __device__ float dot8(const uint4& a, const uint4& b) {
 }
 
 // Values of a row from which the gradients of its scores are computed. `anchor` is the log-sum-exp of the scores in
-// units of log2, `center` the value that is subtracted from the gradients of the weights, and `offset` the offset
-// of the weights. `alone` means that the row sees only one key and has no sink; its probability p is then 1 for every
-// score, so the gradient of the score is zero.
+// units of log2, `center` is the value that is subtracted from the gradients of the weights, and `offset` is the offset
+// in weight = max(p + offset, 0). `alone` means that the row sees only one key and no sink. The probability p of this
+// key is then 1 for every score, so the gradient of the score is zero.
 struct BackwardRowState {
   float anchor, center, offset;
   bool alone;

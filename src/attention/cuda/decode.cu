@@ -15,20 +15,22 @@ namespace cuda::decoding {
 namespace {
 
 // Tuning constants, chosen by measurement.
-constexpr int64_t kItems = 8192;     // number of work items (one per warp) that is enough to fill the GPU
-constexpr int kKeyBytes = 64 << 10;  // maximum bytes of K per warp
-constexpr int64_t kScans = 2048;     // number of warps that read V; this many run concurrently
-constexpr int kScanMost = 1024;      // maximum number of keys per warp when reading V
-// Maximum number of scores per round (128 MiB). Only a round that consists of a single tile may exceed it.
+constexpr int64_t kItems = 8192;     // number of warps with separate work that is enough to fill the GPU
+constexpr int kKeyBytes = 64 << 10;  // maximum number of bytes of K that one warp reads
+constexpr int64_t kScans = 2048;     // target number of warps in the values kernel; about as many run concurrently
+constexpr int kScanMost = 1024;      // maximum number of keys per warp in the values kernel
+// Maximum number of scores in memory (128 MiB). Larger problems are processed in several rounds, each of which launches
+// the kernels for some of the tiles. Only a round that consists of a single tile may exceed the maximum.
 constexpr int64_t kRoundScores = int64_t{1} << 25;
 // The separate states kernel runs if a row has more parts than this. A part is the range of keys that one warp of the
 // scores kernel processes.
 constexpr int kFewParts = 256;
-// Keys per part, and keys per warp when reading V, if the division of the keys into parts must not depend on the batch
-// size (see divide) or if by_tile is set.
+// Keys per warp in the scores kernel (part) and in the values kernel (scan), if the division of the keys must not
+// depend on the batch size (see divide) or if by_tile is set.
 constexpr int kInvariantPart = 64, kInvariantScan = 128;
-constexpr int64_t kTiles = 256;       // minimum number of tiles for which by_tile is set
-constexpr int64_t kTileReach = 4096;  // maximum number of keys per tile for which by_tile is set
+// Params::by_tile selects a single kernel with one block per tile, in place of several kernels.
+constexpr int64_t kTiles = 256;       // minimum number of tiles for by_tile
+constexpr int64_t kTileReach = 4096;  // maximum number of keys per tile for by_tile
 
 int round_up(int64_t x, int64_t to) { return static_cast<int>((x + to - 1) / to * to); }
 int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
@@ -36,18 +38,18 @@ int64_t divide_up(int64_t x, int64_t by) { return (x + by - 1) / by; }
 // Returns the smallest instantiated head size that supports the problem.
 int head_size(const Params& p) { return head_size_limit(p.head_dim, p.value_dim); }
 
-// Divides the work among blocks and warps according to the shape of the problem. The division depends on the capacity
-// of the cache only through a power of two near it, so that the results do not depend, bit for bit, on the layout of
-// the cache. invariant: the results of a sequence must depend neither on the batch size nor on the capacity.
+// Divides the work among blocks and warps according to the shape of the problem. The division determines the rounding
+// of the results. It uses the capacity of the cache only rounded to a power of two, so that caches of similar capacity
+// give bitwise equal results. invariant: the results must depend neither on the batch size nor on the capacity.
 void divide(Params& p, bool invariant) {
   const int size = head_size(p), rows = std::min(p.rows, kRows),
             power = static_cast<int>(std::bit_ceil(static_cast<unsigned>(rows)));
   const int64_t tiles = int64_t{p.batch} * p.kv_heads * p.tiles;
   const int64_t span = p.window >= 0 ? std::min<int64_t>(p.capacity, int64_t{p.window} + p.q_length) : p.capacity;
   p.columns = round_up(span + kPad - 1, 32);
-  // `keys` chooses the number of keys per warp: a power of two between 32 and `most` that is near of_warp. `reach` is a
-  // power of two near the number of keys. It is used in place of the number of keys, so that similar lengths get the
-  // same division.
+  // `keys` chooses the number of keys per warp: a power of two between 32 and `most` that is near of_warp, or a fixed
+  // number if `invariant` is set. `reach` is the number of keys rounded to a power of two, so that similar lengths get
+  // the same division.
   const auto power_below = [](int64_t x) { return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(x))); };
   const int64_t reach = power_below(int64_t{p.columns} * 4 / 3);
   p.by_tile = tiles >= kTiles && reach <= kTileReach && !needs_all_scores(p.normalizer);
@@ -62,8 +64,8 @@ void divide(Params& p, bool invariant) {
   p.scan = keys(kInvariantScan, tiles * reach / kScans, kScanMost);
   p.max_parts = static_cast<int>(divide_up(p.columns, p.part));
   p.separate_states = needs_all_scores(p.normalizer) || reach / p.part > kFewParts;
-  // Limit the number of partial sums of V: a few hundred per row, and in total not many more than are needed to fill
-  // the GPU.
+  // Double the keys per warp until each row has at most 512 partial sums of V, and all rows together have no more than
+  // are needed to fill the GPU.
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
   while (!invariant && (spans() > 512 || (spans() > 1 && tiles * spans() > kItems))) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
@@ -81,7 +83,8 @@ void divide(Params& p, bool invariant) {
   p.round_tiles = static_cast<int>(divide_up(of_sequence, divide_up(of_sequence, at_once)));
 }
 
-// Sets the workspace pointers of the parameters. If `base` is null, only computes the size of the workspace.
+// Sets the workspace pointers of the parameters and returns the size of the workspace. If `base` is null, the pointers
+// are null and only the size is used.
 size_t lay_out(Params& p, void* base) {
   Arena arena(base);
   const int64_t rows = int64_t{p.batch} * p.heads * p.q_length;

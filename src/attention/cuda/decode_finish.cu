@@ -6,7 +6,8 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// States kernel: computes the RowState of every row of the round. Grid: (rows of scores per sequence, sequences).
+// States kernel: one block computes the RowState of one row from its scores. Grid: (rows of scores per sequence,
+// sequences of the round).
 __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_constant__ Params p) {
   __shared__ float2 parts[kStateWarps];
   __shared__ Above room[kStateWarps];
@@ -16,8 +17,8 @@ __global__ void __launch_bounds__(kStateThreads) make_states(const __grid_consta
   const RowTile t = make_tile(p, blockIdx.y, tile);
   if (r >= t.rows) return;
   const float2* part = p.parts + (t.row + r) * p.max_parts;
-  // The values kernel can also compute the state of some normalizers. For these normalizers, this kernel merges the
-  // parts in the same order as the values kernel, so that the results are bitwise equal.
+  // If a normalizer does not need all scores, the values kernel may compute the state instead of this kernel. For such
+  // normalizers, the parts are merged in the same order as in the values kernel, so that the results are bitwise equal.
   const bool whole = needs_all_scores(p.normalizer);
   const float2 mine =
       warp_merge(merge_parts(part, part_count(p, t.sequence), whole ? threadIdx.x : lane, whole ? kStateThreads : 32));
@@ -101,8 +102,8 @@ __device__ void finish_stats(const Params& p, int row, int head, int query, cons
   p.stats[2 * rows + row] = bad ? NAN : static_cast<float>(alive);
 }
 
-// Sums kernel. The grid has one block per output row. The block is divided into groups of value_dim threads, with one
-// dimension per thread. If there are G groups, each group adds every G-th span.
+// Sums kernel: one block adds the partial sums of V (one per span of keys) of one output row. The block is divided into
+// groups of value_dim threads, with one dimension per thread. If there are G groups, each group adds every G-th span.
 __global__ void __launch_bounds__(kSumThreads) add_spans(const __grid_constant__ Params p) {
   __shared__ float sums[kSumThreads];
   wait_for_launcher();

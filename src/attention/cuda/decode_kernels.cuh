@@ -8,8 +8,9 @@
 
 namespace lazy::kernels::cuda::decoding {
 
-// Scores kernel. blockIdx.x enumerates the blocks of keys and the tiles of a sequence, blockIdx.y the sequences.
-// Consecutive blocks process different tiles, because neighboring heads are adjacent in the cache.
+// Scores kernel: computes the scores of one block of keys for one tile of rows. blockIdx.x enumerates the blocks of
+// keys and the tiles of a sequence, blockIdx.y the sequences. Consecutive thread blocks process different tiles of the
+// same keys, because the heads of a key are adjacent in the cache.
 template <typename Products, PageAlignment PAGES>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
@@ -25,9 +26,9 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) make_scores(const
   Products::template key_part<PAGES>(p, t, begin, count, memory + warp * p.key_bytes, part);
 }
 
-// Writes the states of the tile's rows to shared memory. If the states kernel has computed them, they are loaded.
-// Otherwise one warp per row computes the state, and the block of span 0 also stores it to global memory. Entries with
-// an index of t.rows or above are undefined and not used.
+// Writes the states of the tile's rows to shared memory. If the states kernel ran, the states are loaded. Otherwise one
+// warp per row computes the state, and the block that processes span 0 also stores it in global memory. Entries of
+// `states` with an index of t.rows or above remain undefined.
 __device__ inline void find_states(const Params& p, const RowTile& t, int span, RowState* states) {
   const int lane = threadIdx.x % 32;
   if (p.separate_states) {
@@ -49,8 +50,8 @@ __device__ inline void find_states(const Params& p, const RowTile& t, int span, 
   }
 }
 
-// Values kernel. blockIdx.x enumerates the spans and tiles of a sequence (tiles vary fastest), blockIdx.y the
-// sequences.
+// Values kernel: computes the weighted sums of V over one span of keys for one tile of rows. blockIdx.x enumerates the
+// spans and tiles of a sequence (tiles vary fastest), blockIdx.y the sequences.
 template <typename Products>
 __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) char memory[];
@@ -61,8 +62,8 @@ __global__ void __launch_bounds__(kThreads, Products::kBlocks) sum_values(const 
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == 0) {
     span = blockIdx.x / p.round_tiles;
-    // This kernel can start only after all blocks of the previous kernel have passed wait_for_launcher(). All kernels
-    // before the previous kernel have then ended, so the lengths are valid.
+    // Programmatic dependent launch: this kernel starts only after all blocks of the previous kernel have passed
+    // wait_for_launcher(), so all kernels before the previous one have ended, and the lengths can be read here.
     t = make_tile(p, blockIdx.y, blockIdx.x - span * p.round_tiles);
   }
   wait_for_launcher();

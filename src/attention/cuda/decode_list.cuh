@@ -15,7 +15,7 @@ struct SpanStats {
   } of_row[kRows];
 };
 
-// Number of keys of each row that a lane processes at the same time.
+// Number of keys for which a lane computes the weights of all `rows` rows at the same time.
 constexpr int steps_at_once(int rows) { return rows <= 2 ? 4 / rows : 1; }
 
 // Loads the scores of one key for the rows of the tile. `from` is the address of the first row's score.
@@ -37,9 +37,9 @@ __device__ void load_scores(const Params& p, int rows, const float* from, float 
 }
 
 // Lists, in order, the keys of [begin, begin + count) that have a nonzero weight in at least one row of the tile, and
-// passes the list to `sums` in units of kPad entries. R is t.rows rounded up to a power of two. If `stats` is given,
-// also computes each row's sum of weights and number of keys with nonzero weight. While the copies of rows of V for
-// `sums` are in flight, the next keys are listed.
+// passes the list to `sums` in units of kPad entries. `sums` copies the listed rows of V asynchronously; while these
+// copies are in flight, the next keys are listed. R is t.rows rounded up to a power of two. If `stats` is not null, the
+// function also computes each row's sum of weights and number of keys with nonzero weight.
 template <int R, NormalizerFamily F, typename Stats, typename Sums>
 __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* states, int begin, int count,
                           char* list_memory, Stats stats, Sums& sums) {
@@ -53,7 +53,7 @@ __device__ void sum_alive(const Params& p, const RowTile& t, const RowState* sta
                                                                    : p.normalizer;
   const int lane = threadIdx.x % 32, rows = t.rows, batch = t.batch;
   const float* const from = score_at(p, t, 0, begin);
-  // With more rows, the copies of the states would not fit in registers.
+  // Copy the states to registers only for small tiles; the states of more rows would not fit.
   constexpr bool kCopied = R <= Sums::kCopiedStates;
   RowState copies[kCopied ? R : 1];
   const RowState* state = kCopied ? copies : states;

@@ -56,8 +56,8 @@ __device__ inline void store_half(uint32_t to, uint32_t x) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(static_cast<uint16_t>(x)) : "memory");
 }
 
-// Programmatic dependent launch: a kernel may start before the previous kernel has ended, if the previous kernel calls
-// let_next_start(). wait_for_launcher() waits until all writes of the previous kernel are visible.
+// Programmatic dependent launch: when all blocks of a kernel have called let_next_start(), the next kernel in the
+// stream may start. The next kernel calls wait_for_launcher() to wait until all writes of the first kernel are visible.
 __device__ inline void wait_for_launcher() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

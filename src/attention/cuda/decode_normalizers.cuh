@@ -18,8 +18,8 @@ struct DecodeWeight {
   bool alive;
 };
 
-// Weight of a score for the exponential family. A NaN is treated as a nonzero weight, so that it propagates to the
-// output.
+// Returns the weight of a score for the exponential family. A NaN is treated as a nonzero weight, so that it propagates
+// to the output.
 __device__ inline DecodeWeight softmax_weight(const RowState& r, float score) {
   const float weight = fmaf(expf(score - r.largest), r.inverse, r.offset);
   const bool alive = !(weight <= r.dead);
@@ -66,8 +66,8 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
     state.offset = isnan(p.sigmoid_bias) ? -logf(static_cast<float>(count)) : p.sigmoid_bias;
   }
   if (p.dtype == DType::f16) {
-    // No weight exceeds `most`. The scale is a power of two that brings the weights below 2^15, so that the two fp16
-    // numbers whose sum represents a scaled weight are in the range of fp16.
+    // No weight exceeds `most`. The kernels represent a scaled weight as the sum of two fp16 numbers. The scale is a
+    // power of two that brings the weights below 2^15, so that these numbers are in the range of fp16.
     const float most = takes_tau(p.normalizer) ? 1 + fmaxf(state.offset, 0) : 1;
     state.weight_scale = isfinite(most) ? ldexpf(1, 14 - ilogbf(most)) : 1;
   }
@@ -75,8 +75,7 @@ __device__ inline RowState make_state(const Params& p, const RowTile& t, int r) 
 }
 
 // Merges two pairs (maximum score, sum of exponentials relative to it). A NaN in either pair propagates to the sum.
-// __fmul_rn prevents contraction to FMA, so that the result is symmetric in a and b and equal, bit for bit, in all
-// kernels.
+// __fmul_rn prevents contraction to FMA, so that the result is symmetric in a and b and bitwise equal in all kernels.
 __device__ inline float2 merge(float2 a, float2 b) {
   const float largest = fmaxf(a.x, b.x), base = largest == -INFINITY ? 0 : largest;
   return {largest, __fadd_rn(__fmul_rn(a.y, expf(a.x - base)), __fmul_rn(b.y, expf(b.x - base)))};
@@ -88,8 +87,8 @@ __device__ inline float2 warp_merge(float2 x) {
   return x;
 }
 
-// Merges the parts with indices first, first + step, ... below `parts`. load(n, x) must load part n to x[0], part n +
-// step to x[1], and so on.
+// Merges the parts with the indices first, first + step, first + 2 step, ... that are below `parts`. load(n, x) must
+// load part n to x[0], part n + step to x[1], and so on.
 constexpr int kPartsAtOnce = 4;
 template <typename Load>
 __device__ float2 merge_loaded_parts(const Load& load, int parts, int first, int step) {
@@ -143,11 +142,12 @@ __device__ inline void keep_state(const Params& p, const RowTile& t, int r, cons
   if (p.lse) p.lse[t.row + r] = lse;
 }
 
-// The threshold theta of sparsemax and entmax-1.5 for a row of stored scores s, computed by a whole block:
+// The following functions compute the threshold theta of sparsemax and entmax-1.5 for a row of stored scores s. All
+// threads of a block take part.
 //   sparsemax: w = max(x - theta, 0),   x = s - largest
 //   entmax15:  w = max(x - theta, 0)^2, x = (s - largest) / 2
-// theta is in [-1, 0). The sum of the weights is convex and decreasing in theta, and at least one at theta = -1. Newton
-// steps from -1 therefore increase towards the root and never pass it.
+// theta is the root of (sum of the weights) = 1 and is in [-1, 0). The sum is convex and decreasing in theta, and at
+// least one at theta = -1. Newton's method from -1 therefore increases theta towards the root and never passes it.
 //
 // Statistics of the scores above theta: their number, the sum of x - theta, and the sum of its squares.
 struct Above {
@@ -243,8 +243,8 @@ __device__ inline RowState threshold_state(const Params& p, const RowTile& t, in
   return state;
 }
 
-// State of softpick: `largest` is max(largest score, 0), and `inverse` is one over the sum of |exp(s) - 1| relative to
-// exp(largest).
+// Returns the state of a row for softpick. With m = max(largest score, 0), `largest` is m and `inverse` is 1 / (sum of
+// |exp(s - m) - exp(-m)| + kSoftpickEpsilon).
 __device__ inline RowState softpick_state(const Params& p, const RowTile& t, int r, float2 all, float& lse,
                                           Above (&room)[kStateWarps]) {
   RowState state = make_state(p, t, r);

@@ -42,7 +42,7 @@ struct Sequence {
 struct alignas(16) RowState {
   float largest;       // maximum score
   float inverse;       // 1 / sum of exponentials; for sparsemax and entmax15, the threshold
-  float offset;        // with tau: tau / c or tau; sigmoid: bias
+  float offset;        // elastic, elastic_sink: tau or tau / (number of visible keys); sigmoid: bias
   float dead;          // exponential family: weights up to this value are set to zero
   float weight_scale;  // a power of two that keeps weights in the range of fp16
   int begin, end;      // range of visible keys
@@ -91,21 +91,22 @@ struct Params {
   int max_parts, max_spans;          // maximum number of parts and spans per row
   bool separate_states;              // true if the states kernel runs
   bool by_tile;                      // true if one kernel with one block per tile does all of the work
-  bool after_kernel;                 // the preceding launch in the stream is a kernel that allows an early start
+  bool after_kernel;                 // the preceding launch in the stream is a kernel that calls let_next_start()
   int score_rows;                    // number of rows of scores that are stored per tile
   int score_row, score_key;          // strides of the scores in floats between rows and between keys
   int key_bytes, value_bytes;        // bytes of shared memory per warp in the scores kernel and in the values kernel
-  int tile_bytes;                    // bytes of shared memory per warp if by_tile
+  int tile_bytes;                    // bytes of shared memory per warp in the single kernel of by_tile
   int round_sequences, round_tiles;  // per round: number of sequences, number of tiles of each sequence
   int round_batch, round_tile;       // index of the first sequence and of the first tile in the round
 
   // Workspace pointers. Rows are indexed as in lse: (batch, heads, q_length).
-  float* scores;     // shape (round_sequences * round_tiles, score_rows * columns); column j - first belongs to key j
+  float* scores;     // shape (round_sequences * round_tiles, score_rows * columns); column n: key Sequence::first + n
   float2* parts;     // shape (rows, max_parts): maximum score of a part, and sum of exponentials relative to it
   RowState* states;  // shape (rows)
-  // Weighted sums of V, shape (rows, max_spans, value_dim); if by_tile, (tiles, kWarps * max_spans, rows, value_dim).
+  // Weighted sums of V of every span. The shape is (rows, max_spans, value_dim), or with by_tile (tiles, kWarps *
+  // max_spans, rows of the tile, value_dim).
   float* sums;
-  float2* masses;  // shape (rows, max_spans): sum of weights, and number of nonzero weights as the bits of an int
+  float2* masses;  // shape (rows, max_spans): x is the sum of weights, the bits of y are the number of nonzero weights
   float* firsts;   // shape (rows): weight on the sequence's first key; written only if the row sees this key
 };
 
@@ -130,9 +131,9 @@ void launch_sums(const Params& p, cudaStream_t stream);                         
 
 // Constants and functions for launching kernels that begin with wait_for_launcher().
 
-constexpr int kSharedMost = 96 << 10;  // dynamic shared memory per block, available on every GPU from sm_80 on
-// Percentage of the L1 memory that is used as shared memory: 196 KiB on sm_90. The rest is L1 cache for loads in
-// flight.
+constexpr int kSharedMost = 96 << 10;  // bytes of dynamic shared memory that a block can use on every GPU from sm_80 on
+// Percentage of a multiprocessor's combined L1 and shared memory that is used as shared memory: 196 KiB on sm_90. The
+// rest is used as L1 cache.
 constexpr int kSharedPercent = 86;
 
 // Returns an attribute of the current GPU.
@@ -143,8 +144,8 @@ inline int gpu_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Runs a function the first time it is needed on each GPU, because kernel attributes apply only to the current GPU. If
-// several threads call at the same time, each of them may run the function.
+// Runs a function once per GPU, at the first call with this GPU as the current device; used for kernel attributes,
+// which apply only to the current device. If several threads call at the same time, each of them may run the function.
 class OncePerDevice {
  public:
   template <typename Function>
@@ -184,7 +185,8 @@ void start(const Arguments& p, dim3 grid, int threads, int shared_bytes, bool af
   prepared([] {
     cudaFuncAttributes attributes;
     check(cudaFuncGetAttributes(&attributes, kernel), "to return attributes of a decode kernel");
-    const int most = gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // limit of static plus dynamic memory
+    const int most =
+        gpu_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);  // limit of static plus dynamic memory, bytes
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                most - static_cast<int>(attributes.sharedSizeBytes)),
           "to set the shared memory of a decode kernel");

@@ -10,8 +10,8 @@ struct Plain {
   static constexpr bool kWholeTiles = false;
   static constexpr int kSteps = 8;  // number of steps over the head dimensions; a step covers 32 dimensions
 
-  // Loads the lane's elements of a row of K, V or q. Elements beyond the end of the row are zero, and so are rows that
-  // do not exist.
+  // Loads the lane's elements of a row of K, V or q. Elements beyond the end of the row are set to zero. If `there` is
+  // false, the row does not exist, and all elements are set to zero.
   static __device__ void load_row(const Params& p, const Tensor& x, bool there, int64_t at, int dims,
                                   float (&to)[kSteps]) {
 #pragma unroll
@@ -50,8 +50,8 @@ struct Plain {
     }
   }
 
-  // Converts the dot products of one row in a warp's part to scores, stores them in global memory, and writes their
-  // maximum and sum of exponentials to *part.
+  // Converts the dot products of row r with the warp's keys to scores, stores the scores in global memory, and writes
+  // their maximum and sum of exponentials to *part.
   static __device__ void finish_scores(const Params& p, const RowTile& t, int r, int begin, int count,
                                        const int64_t* offsets, float* dots, float2* part) {
     const int lane = threadIdx.x % 32;

@@ -16,9 +16,9 @@ __device__ void split(float x, float y, uint32_t& high, uint32_t& low) {
 }
 
 // Shared memory of a warp in the scores kernel.
-//   ring: keys in flight (only with tensor cores)
-//   views: one entry per row
-//   offsets: one entry per key, or per unit of kPad keys; unused if the cache is contiguous
+//   ring: buffer for keys that are being copied (only with tensor cores)
+//   views: RowView of every row of the tile
+//   offsets: offset in the cache of every key, or of every unit of kPad keys; unused if the cache is contiguous
 //   dots: dot products of row r and key n at dots[r * stride + n] (only without tensor cores)
 struct KeyMemory {
   char* ring;
@@ -33,8 +33,8 @@ struct KeyMemory {
         dots(reinterpret_cast<float*>(offsets + p.part)),
         stride(p.part + 4) {}
 };
-// Size in bytes of a warp's ring buffer for keys or values in flight. With 16 warps per multiprocessor this is more
-// than enough to saturate the memory bandwidth.
+// Returns the size in bytes of a warp's ring buffer for keys or values that are being copied. With 16 warps per
+// multiprocessor, enough bytes are then in flight to saturate the memory bandwidth.
 constexpr int ring_bytes(int size) { return size == 256 ? 16384 : 8192; }
 constexpr int key_bytes(int part, int rows, int offsets, bool dots, int ring) {
   const int views = kRows * static_cast<int>(sizeof(RowView));
@@ -50,7 +50,7 @@ struct TensorCores {
   static constexpr int kDepth = D == 256 ? 1 : 256 / D;
   static constexpr int kRingBytes = ring_bytes(D);
   static constexpr bool kWholeTiles = true;  // key_part can process several parts in one call
-  // A stage of the ring holds 16 rows of D dimensions, copied in chunks of 16 bytes.
+  // A stage of the ring buffer has kPad (16) rows of D elements, which are copied in chunks of 16 bytes.
   static constexpr int kChunks = D / 8, kCopies = kPad * kChunks / 32, kStage = kPad * D * 2,
                        kStages = kRingBytes / kStage;
 
@@ -58,11 +58,11 @@ struct TensorCores {
   // size is a multiple of kDepth units. For every row r, also writes the maximum and the sum of exponentials of each
   // part to part[r * p.max_parts] and the following entries.
   //
-  // Keys are copied through the ring buffer, because memory bandwidth is best when whole rows are requested together;
-  // with direct loads of fragments, fewer bytes would be in flight. In the matrix product, A is 16 keys by 16
-  // dimensions and B contains the query rows. If the tile has a single row, this row is repeated in all columns of B.
-  // Each of the four lanes with the same g then has the scores of keys g and g + 8 of every unit, and the four lanes
-  // divide the remaining work on these scores among them.
+  // Keys are copied through the ring buffer, because whole rows are then requested together and more bytes are in
+  // flight than with direct loads of fragments. In the matrix product, A is 16 keys by 16 dimensions and B contains the
+  // query rows. If the tile has a single row, this row is repeated in all columns of B. Each of the four lanes with the
+  // same g then has the scores of keys g and g + 8 of every unit, and the four lanes divide the remaining work on these
+  // scores among them.
   template <PageAlignment PAGES>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4, units = (count + kPad - 1) / kPad;
@@ -122,8 +122,8 @@ struct TensorCores {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) issue_copy(i);
     const bool single = p.rows == 1;
-    // Number of half units (8 keys each) per iteration, and the number of half units that each lane completes if the
-    // tile has a single row.
+    // kHalves: number of half units (8 keys each) per iteration. kOwnKeys: number of scores per iteration that each
+    // lane completes (bias, mask, exponential) if the tile has a single row.
     constexpr int kHalves = 2 * kDepth, kOwnKeys = std::max(kHalves / 4, 1);
     const bool owns = c * kOwnKeys < kHalves;
     const auto own_half = [c](int j) { return (c * kOwnKeys + j) % kHalves; };
@@ -373,7 +373,8 @@ struct TensorCores {
         for (int e = 0; e < 4; ++e) {
           if (e % 2 && t.rows == 1) continue;
           const int d = 16 * n + g + e / 2 * 8, r = 2 * c + e % 2;
-          // The sum of the low parts. It is in column r + 4 if one product computed both parts.
+          // If one product computed the sums of the high and the low parts (`folded`), the sum of the low parts is in
+          // column r + 4, which belongs to another lane.
           const float lower = __shfl_xor_sync(~0u, sum[n][e], 2);
           if (r < t.rows && d < p.value_dim) to[r * p.value_dim + d] = folded ? sum[n][e] + lower : sum[n][e];
         }

@@ -1,4 +1,4 @@
-// Decode kernel for one query row per kv head, with one block per tile. The results are bitwise equal to the results of
+// Decode kernel for one query row per kv head, with one block per row. The results are bitwise equal to the results of
 // attend_tile (decode_kernels.cuh), but the code is specialized for this case. The scores, the weights computed from
 // them and the partial sums of V use the same shared memory one after the other. The warps divide the keys of the tile
 // among them, first to compute the scores, then to sum the rows of V. Few warps are resident per multiprocessor, so
@@ -13,8 +13,8 @@ namespace lazy::kernels::cuda::decoding {
 
 namespace {
 
-// Keys per part, keys per piece of V, and units per part. The by_tile kernel in decode.cu divides the keys in the same
-// way.
+// Keys per part (for the scores), keys per piece (for the sum of V), and units of kPad keys per part. attend_tile
+// divides the keys in the same way.
 constexpr int kPart = 64, kPiece = 128, kUnits = kPart / kPad;
 
 // Strides of pages and keys in units of 16 bytes, so that offsets fit in 32 bits.
@@ -59,8 +59,8 @@ constexpr int row_bytes(int keys) {
 
 }  // namespace
 
-// Grid: (heads, sequences). BLOCKS: minimum number of blocks per multiprocessor. STAGES: number of units (kPad keys
-// each) in a warp's ring buffer.
+// Computes one output row per block (see the top of this file). Grid: (heads, sequences). BLOCKS: minimum number of
+// blocks per multiprocessor. STAGES: number of units (kPad keys each) in a warp's ring buffer.
 template <typename T, int D, PageAlignment PAGES, int WARPS, int BLOCKS, int STAGES>
 __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_constant__ RowArguments given) {
   extern __shared__ __align__(16) char memory[];
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   char* const own = memory + warp * kRing;
   uint32_t* const list = reinterpret_cast<uint32_t*>(memory + WARPS * kRing) + warp * kPiece;
   float* const scores = reinterpret_cast<float*>(memory + WARPS * (kRing + kPiece * 4));
-  // Table with two offsets per unit of kPad keys: the offset of its keys in K and the offset of its values in V.
+  // Table with two offsets per unit of kPad keys, in units of 16 bytes: x for its keys in K and y for its values in V.
   uint2* const table = reinterpret_cast<uint2*>(scores + shape.keys);
   float2* const part_sums = reinterpret_cast<float2*>(table + shape.keys / kPad);
   const uint32_t ring = keep(shared_address(own)), units_at = keep(shared_address(table));
@@ -124,9 +124,9 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   __syncwarp();
   bad = __any_sync(~0u, bad);
 
-  // Functions that copy units. lanes_place returns the address of the lane's first 16 bytes in K or V. `ask` starts the
-  // copy of a unit of K or V to a stage of the ring buffer. Chunk number `chunk` (16 bytes) of row r is stored at
-  // position chunk ^ r % 8 to avoid bank conflicts.
+  // Functions that copy units of kPad keys. lanes_place returns the address of the lane's first 16 bytes in K or V.
+  // `ask` starts the asynchronous copy of a unit of K or V to a stage of the ring buffer. Chunk number `chunk` (16
+  // bytes) of row r is stored at position chunk ^ r % 8 to avoid bank conflicts.
   const auto lanes_place = [&](const Tensor& cache) {
     return static_cast<const char*>(cache.data) +
            (head * cache.head + lane / kChunks * cache.token + lane % kChunks * 8) * sizeof(T);
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
   };
   const char *const k = lanes_place(p.k), *const v_rows = lanes_place(p.v);
   const int64_t k_step = step_of(p.k), v_step = step_of(p.v);
-  uint32_t places[8 / kRowsAtOnce];  // addresses of the lane's rows; the swizzle repeats after eight rows
+  uint32_t places[8 / kRowsAtOnce];  // where the lane's chunks are stored; the swizzle repeats after eight rows
 #pragma unroll
   for (int i = 0; i < 8 / kRowsAtOnce; ++i) {
     const int row = kRowsAtOnce * i + lane / kChunks;
@@ -293,7 +293,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
           },
           parts, lane, 32);
     }
-    // Merging an empty part does not change the result, so merge steps beyond the number of parts are skipped.
+    // Lanes beyond the number of parts have empty parts. Merging an empty part does not change the result, so merge
+    // steps in which all second operands are empty are skipped.
     const int lanes = min(parts, 32);
 #pragma unroll 1
     for (int step = 16; step > 0; step /= 2) {
@@ -307,7 +308,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
       p.lse[batch * p.heads + head] = state.begin < state.end ? all.x + logf(all.y) : -INFINITY;
     }
 
-    // The copies of values use the ring buffer and the lane addresses of `ask`, like the copies of keys.
+    // The rows of V with nonzero weight are copied to the ring buffer that was used for the keys.
     static_assert(STAGES % 2 == 0 && STAGES <= kPiece / kPad);
     const char* const v = keep(static_cast<const char*>(p.v.data) + (head * p.v.head + lane % kChunks * 8) * sizeof(T));
     uint32_t fragments[D / 16];
@@ -320,7 +321,8 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
 #pragma unroll 1
     for (int piece = warp; piece < pieces; piece += WARPS) {
       float* const kept = scores + piece * kPiece;
-      // Address of the high and low parts of the weights, which overwrite the scores.
+      // Shared address of the weights. Each weight is a sum of two 16-bit numbers, a high part and a low part; both
+      // overwrite the scores.
       const uint32_t high = keep(shared_address(kept));
       float weight[kPiece / 32];
 #pragma unroll
@@ -380,7 +382,7 @@ __global__ void __launch_bounds__(32 * WARPS, BLOCKS) attend_row(const __grid_co
         for (int unit = 0; unit < STAGES; ++unit) copy(unit, unit * kStage);
       }
       float sum[D / 16][4] = {};
-      // Column 0 of B has the high parts of the weights and column 4 the low parts.
+      // In the matrix product, column 0 of B contains the high parts of the weights and column 4 the low parts.
       const uint32_t weights = (g < 4 ? high : high + 2 * kPiece) + 4 * c;
       uint32_t stage = 0;
 #pragma unroll 1
@@ -457,7 +459,7 @@ void launch_row(const Params& p, cudaStream_t stream) {
 template <typename T, int D, PageAlignment PAGES>
 void launch_of_warps(const Params& p, cudaStream_t stream) {
   const int multiprocessors = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  // If all tiles can run concurrently, use as many warps per tile as possible.
+  // If the GPU can run the blocks of all rows concurrently, use 8 warps per block, otherwise 4.
   p.batch* p.heads <= 4 * multiprocessors ? launch_row<T, D, PAGES, 8, D == 64 ? 4 : 2, 2>(p, stream)
                                           : launch_row<T, D, PAGES, 4, 4, D == 64 ? 4 : 2>(p, stream);
 }

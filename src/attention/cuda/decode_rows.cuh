@@ -76,7 +76,7 @@ __device__ inline float* score_at(const Params& p, const RowTile& t, int r, int 
   return p.scores + t.kept + int64_t{r} * p.score_row + int64_t{key - t.sequence.first} * p.score_key;
 }
 
-// Stores dimension d of an output row; NaN if the sequence's length is invalid.
+// Stores dimension d of an output row. If the sequence's length is invalid, stores NaN instead of x.
 __device__ inline void store_out(const Params& p, int batch, int head, int query, int d, const Sequence& s, float x) {
   const int64_t at = batch * p.out.batch + query * p.out.token + head * p.out.head + d * p.out.dim;
   store(p.out.data, at, p.dtype, s.length < 0 ? NAN : x);
@@ -121,7 +121,8 @@ __device__ inline float score_bias(const Params& p, const RowView& row, int key)
   const int distance = abs(row.here - key);
   return distance < p.bias_window ? __ldg(row.bias + distance) : 0;
 }
-// If the problem has a softcap, `dot` must be the capped score.
+// Computes the score from the dot product and the distance bias. If the problem has a softcap, `dot` must be the capped
+// score, and p.scale is 1.
 __device__ inline float finish_score(const Params& p, const RowView& row, int key, float dot, float bias) {
   float s = p.scale * dot + bias;
   if (p.alibi_slopes) s -= row.slope * static_cast<float>(abs(row.here - key));
@@ -137,9 +138,9 @@ __device__ inline Keys simple_keys(const Params& p, const RowTile& t) {
   return {begin, min(visible(p, length, first).end, position(p, length, first) - p.bias_window + 1)};
 }
 
-// Ring buffer that lists the keys with nonzero weight: the offset of the key's row of V and its weights in the rows of
-// the tile. Entry n has its offset at at[place(n)] and its weight for row r at weight[r * stride + place(n)]. Entries
-// that were consumed are overwritten.
+// Ring buffer that lists the keys with nonzero weight. An entry consists of the offset of the key's row of V and the
+// key's weight for every row of the tile. Entry n has its offset at at[place(n)] and its weight for row r at
+// weight[r * stride + place(n)]. New entries overwrite entries that were consumed.
 struct AliveList {
   int64_t* at;
   float* weight;
@@ -149,8 +150,8 @@ struct AliveList {
   __device__ int place(int n) const { return n & mask; }
 };
 
-// Capacity of the ring for `rows` rows. It must hold the entries whose copies are in flight, one incomplete unit, and
-// the entries that are added in one step.
+// Returns the capacity of an AliveList for `rows` rows in entries. It must be large enough for the entries whose rows
+// of V are being copied, one incomplete unit, and the entries that are added in one step.
 constexpr int list_places(int rows) { return rows <= 2 ? 256 : 128; }
 constexpr int list_bytes(int rows) { return list_places(rows) * 8 + rows * (list_places(rows) + 8) * 4; }
 

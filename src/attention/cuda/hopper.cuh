@@ -8,8 +8,8 @@
 
 namespace lazy::kernels::cuda {
 
-// Starts the TMA copy of a box of a (dim, head, token, batch) tensor map to shared memory. The coordinates have this
-// order.
+// Starts the TMA copy of a box to shared memory. The axes of the tensor map are (dim, head, token, batch), and the last
+// four arguments are the coordinates of the box on these axes.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, uint64_t* barrier, int dim, int head, int token,
                                 int batch) {
   asm volatile(
@@ -25,8 +25,8 @@ template <int pending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-// Prevents the compiler from moving reads of these registers before this point, or the computation of their values
-// after it.
+// Prevents the compiler from moving reads of the registers c before this point, and from moving the computation of
+// their values after it.
 template <int A>
 __device__ void fence_registers(float (&c)[A]) {
 #pragma unroll
@@ -52,9 +52,9 @@ __device__ void alloc_registers() {
 
 // Matrix descriptor of a tile of 128-byte rows in shared memory with 128-byte swizzle, aligned to 1024 bytes. Eight
 // rows occupy 1024 bytes. If the operand is transposed and has more than 64 columns, `next` is the distance in bytes to
-// the next 64 columns. Only the lower 32 bits of a descriptor depend on the address. The base is computed only once,
-// and descriptor_units(bytes) is added to it, so that no other instructions are needed between consecutive wgmma
-// instructions.
+// the next 64 columns. descriptor_base returns the lower 32 bits, which are the only ones that depend on the address.
+// Callers compute the base once and add descriptor_units(bytes) to it, so that consecutive wgmma instructions need only
+// one addition between them.
 __device__ inline uint32_t descriptor_base(uint32_t address, uint32_t next = 16) {
   return (address & 0x3FFFF) >> 4 | (next >> 4) << 16;
 }
@@ -80,8 +80,8 @@ __device__ uint32_t pack_positive(float x, float y) {
 }
 
 // Makes the consumer warpgroups issue their matrix products in a fixed cyclic order, so that one warpgroup computes
-// exponentials while the next warpgroup multiplies. Each warpgroup issues products `left` times. Named barrier g + 1
-// signals warpgroup g that it is its turn.
+// exponentials while the next warpgroup multiplies. `left` is the number of times that the warpgroup will still issue
+// products. Warpgroup g waits for its turn at the named barrier g + 1.
 template <int GROUPS>
 struct PingPongBarrier {
   int group, left;

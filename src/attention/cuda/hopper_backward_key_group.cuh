@@ -62,8 +62,8 @@ struct SweepStep {
   }
 };
 
-// Code of the producer thread. row_tile: index of the document's first row tile in p.row_state. row_tiles: number of
-// row tiles per head in p.row_state.
+// Code of the producer thread, which loads keys and values and then the tiles of query rows. row_tile: index of the
+// document's first row tile in p.row_state. row_tiles: number of row tiles per head in p.row_state.
 template <typename S>
 __device__ void produce_row_tiles(const Params& p, const BackwardMaps& maps, const Tile& t, int key0, SweepStep step,
                                   int steps, const Keys& rows, int row_tiles, int row_tile, BackwardKeysShared<S>& sm,
@@ -167,7 +167,7 @@ struct KeyGroup {
     for (int n = 0; n < M / 16; ++n) wgmma<T, 1>(d_k, ds[n], descriptor(q + descriptor_units(n * 2048)), 1);
     wgmma_commit();
   }
-  // Issues the product for the warpgroup's half of the columns of dQ, over all keys of the block.
+  // Issues the product ds^T K, the block's contribution to dQ, for the warpgroup's half of the columns.
   __device__ void issue_dq(float (&d_q)[S::columns / 4], int step) {
     const uint32_t tile = descriptor_base(shared_address(memory.ds)) + step % 2 * descriptor_units(S::ds_bytes);
     const uint32_t half = descriptor_base(shared_address(memory.k), N * 128) + own(S::halves == 2 ? N * 128 : 64);
@@ -182,7 +182,8 @@ struct KeyGroup {
   __device__ void release_rows(int step) {
     if (lane() == 0) barrier_arrive(&sm.rows.empty[step % S::stages]);
   }
-  // Position of the step's first row minus the warpgroup's last key: the smallest signed distance in the step.
+  // Smallest signed distance (position of the row minus key) between the step's rows and the warpgroup's keys: its
+  // first row minus the last key.
   __device__ int nearest(const SweepStep& step) const { return step.first + t.shift() - own_key() - 63; }
   // Whether 64 rows and `keys` keys contain a pair within the window of the distance bias. `first` is the position of
   // the first row minus the first key.
@@ -202,7 +203,8 @@ struct KeyGroup {
     return step.first + M <= t.q_length && own_key() + 64 <= t.k_length;
   }
 
-  // Adds distance biases within the window. Returns the factor that converts s to scores in units of log2.
+  // Adds the distance biases to s if the tile has pairs within the window of the bias. Returns the factor that converts
+  // s to scores in units of log2: 1 if biases were added, because s is then already scaled.
   __device__ float add_biases(float (&s)[A], const SweepStep& step) const {
     const float factor = p.scale * kLog2e;
     if (!is_near(step)) return factor;
@@ -268,7 +270,8 @@ struct KeyGroup {
       }
     }
   }
-  // Sets s and g to zero if the row does not see the key, or if the row or the key does not exist.
+  // Sets the elements of s and g to zero for pairs in which the row does not see the key, or the row or the key does
+  // not exist.
   __device__ void hide(float (&s)[A], float (&g)[A], int first) const {
     const int key = this->key(), column = this->column(), at = first + t.shift() + column - key;
 #pragma unroll

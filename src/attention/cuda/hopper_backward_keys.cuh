@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.kv_full, 1);
-    sm.rows.init(4 * S::consumers);  // each consumer warp arrives once
+    sm.rows.init(4 * S::consumers);  // each consumer warp arrives once per use of a stage
     for (int n = 0; n < 2; ++n) {
       barrier_init(&sm.ds.full[n], 4 * S::consumers);
       barrier_init(&sm.ds.empty[n], 4 * S::consumers);
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
 
   if (group == 0) {  // producer warpgroup
     dealloc_registers<24>();
-    // Without any step, no code would wait for the copies of keys and values, so they would overwrite the zeros that
-    // the consumers stage in shared memory for dK and dV.
+    // With zero steps, the keys and values are not loaded: no code would wait for these copies, and they could
+    // overwrite the zeros that the consumers write to the same shared memory for dK and dV.
     if (threadIdx.x != 0 || steps == 0) return;
     produce_row_tiles<S>(p, maps, t, t.first, now, steps, rows, row_tiles, row_tile, sm, memory);
     return;

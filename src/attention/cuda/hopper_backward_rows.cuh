@@ -1,7 +1,7 @@
-// First kernel of the Hopper backward. As in portable_backward_rows.cuh, a sweep over the keys recomputes the weights
-// of each row and the sums for its gradient. While a warpgroup adds the terms of one tile of keys to these sums, the
-// matrix products of its next tile are in flight. Softmax is processed as Elastic-Softmax with an offset of zero.
-// Softmax uses this kernel only if fp32 gradients (distance bias, sink) are required or if there are at most 256 keys.
+// First kernel of the Hopper backward: computes the row states (hopper_rows.cuh) with a sweep over the keys, like
+// portable_backward_rows.cuh. While a warpgroup adds the terms of one tile of keys to the sums of its rows, the matrix
+// products of its next tile are in flight. Softmax is processed as Elastic-Softmax with an offset of zero. Softmax uses
+// this kernel only if fp32 gradients (distance bias, sink) are required or if there are at most 256 keys.
 #pragma once
 #include "attention/cuda/hopper_rows.cuh"
 
@@ -92,7 +92,7 @@ template <typename T, int D>
 struct BackwardRows : RowGroup {
   using S = BackwardRowsShape<D>;
   static constexpr int N = S::N, A = N / 2;
-  static constexpr bool keep_d_out = D == 64;  // whether d_out stays in registers; for D = 64 there are enough
+  static constexpr bool keep_d_out = D == 64;  // whether d_out stays in registers; a larger D needs too many
   BackwardRowsShared<D>& sm;
   uint32_t q[D / 16][4], d_out[keep_d_out ? D / 16 : 1][4];
   uint32_t s_do, sk, sv;  // descriptor_base of d_out, keys and values
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.rows_full, 1);
-    sm.tiles.init(4 * S::consumers);  // each consumer warp arrives once
+    sm.tiles.init(4 * S::consumers);  // each consumer warp arrives once per use of a stage
     fence_barriers();
   }
   fill_table(p, found.head, table, S::pad, threadIdx.x, S::threads);
@@ -208,7 +208,8 @@ __global__ void __launch_bounds__(BackwardRowsShape<D>::threads, 1)
   for (int h = 0; h < 2; ++h) {
     const float lse = b.row(h) < t.q_length ? p.lse[row_index(p, t, t.head, b.row(h))] * kLog2e : 0;
     b.lse2[h] = lse > -INFINITY ? lse : 0;
-    // If the offset is not negative, the weight of every visible key is nonzero, even if f is zero.
+    // If the offset is not negative, the weight of every visible key is nonzero, even if f is zero; the threshold -1
+    // then treats every f as nonzero.
     b.dead[h] = b.tau >= 0 ? -1 : elastic ? -portable::elastic_offset(p, b.keys(h), b.tau) : 0;
   }
   if (span.tiles > 0) {

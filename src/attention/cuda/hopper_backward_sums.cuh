@@ -6,8 +6,8 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// How the first kernel of the backward computed the row states. If it computed them from the 16-bit tensors out and
-// alive_sum, the gradients contain the rounding errors of these tensors.
+// The method by which the first kernel of the backward computed the row states (BackwardRowState). If it used the
+// 16-bit tensors `out` and alive_sum, the gradients contain the rounding errors of these tensors.
 enum class RowSums {
   softmax,  // from d_out . out; the gradient of the distance bias is then not computed
   elastic,  // from d_out . out and d_out . alive_sum; the gradient of the distance bias is summed from 16-bit ds
@@ -97,16 +97,16 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
 // block) form a block diagonal. They are added elementwise, with two elements per lane. There are 23 block diagonals
 // for eight warps, and each warp adds 16 blocks.
 //
-// The rows of the next step are 64 further. The same warp therefore adds a block diagonal in three consecutive steps:
-// first to `opened`, then to `passed`, then to `closed`. After that, the elements of the resulting 8 x 8 block are
-// added along its 15 diagonals.
+// Each step processes the 64 rows after the rows of the previous step. A block diagonal therefore extends over three
+// consecutive steps, in which the same warp adds its blocks: in the first step to `opened`, then to `passed`, then to
+// `closed`. After that, the elements of the resulting 8 x 8 block are added along its 15 diagonals.
 //
 // Layout of the memory: one float4 per thread for unfinished block diagonals, then eight scratch areas of 8 x 8, then
 // the sums by distance. The sums by distance are separate for the elements on and above the diagonal of an 8 x 8 block
 // and for the elements below it.
 struct RoundedDiagonals : DistanceSums<4 * 256 + 8 * 64> {
   __device__ void put(int, const float (&)[32], int) {}
-  // Like ExactDiagonals::take, for the ds at shared address `tile`.
+  // Adds the ds at the shared address `tile` to the sums by distance. `first`: see ExactDiagonals::take.
   template <typename T>
   __device__ void take(int thread, int, int first, uint32_t tile) {
     const int lane = thread % 32, warp = thread / 32;
@@ -173,8 +173,8 @@ __device__ inline void reduce_add(float* to, float a, float b, float c, float d)
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
-// Address of the sums of a tile of 64 rows. The layout is (batch, head, tile, 64 D); the last axis has D / 4 numbers
-// for each of 256 threads.
+// Returns the address of the fp32 sums of dQ for a tile of 64 rows. p.dq_sum has the shape (batch, head, tile, 64 D);
+// the last axis has D / 4 numbers for each of 256 threads.
 __device__ inline float* hopper_dq(const Params& p, const Tile& t, int D, int head, int tiles, int tile) {
   return p.dq_sum + ((static_cast<int64_t>(t.batch) * p.heads + head) * tiles + tile) * 64 * D;
 }

@@ -29,7 +29,8 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
-// Must be called after barrier_init and before other threads use the barriers.
+// Makes initialized barriers visible to asynchronous copies and other threads. Must be called after barrier_init and
+// before the __syncthreads after which other threads use the barriers.
 __device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // Starts a bulk copy of contiguous bytes to shared memory. `bytes` must be a multiple of 16.

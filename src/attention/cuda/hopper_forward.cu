@@ -51,8 +51,8 @@ __device__ void produce_tiles(const ForwardMaps& maps, const Tile& t, int kv_hea
   }
 }
 
-// Stores the warpgroup's rows. They are staged in the warp's part of the query tile, so that global stores write 16
-// bytes.
+// Stores the warpgroup's output rows x. Each warp first writes its rows to its part of the query tile in shared memory,
+// so that each global store writes 16 bytes.
 template <typename T, int D, int M>
 __device__ void store_rows(const Params& p, const Tensor& to, const Tile& t, char* memory, const float (&x)[D / 2]) {
   const int warp_row = threadIdx.x / 32 * 16 - 64, lane = threadIdx.x % 32;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(ForwardShape<D, has(SWEEP, kAliveSum)>::thread
   if (threadIdx.x == 0) {
     t = found;
     barrier_init(&sm.q_full, 1);
-    sm.k.init(4 * S::consumers);  // one arrival per consumer warp
+    sm.k.init(4 * S::consumers);  // number of arrivals per use: one for each consumer warp
     sm.v.init(4 * S::consumers);
     fence_barriers();
   }

@@ -10,8 +10,8 @@ struct ForwardMaps {
   CUtensorMap q, k, v;
 };
 
-// ALIVE: the kernel also computes alive_sum. The accumulators of alive_sum need registers, so the tiles then have only
-// half as many keys.
+// Sizes of the tiles and buffers of the Hopper forward. ALIVE: the kernel also computes alive_sum. Its accumulators
+// need registers, so the tiles then have only half as many keys.
 template <int D, bool ALIVE>
 struct ForwardShape {
   static constexpr int consumers = D == 64 ? 3 : 2, M = 64 * consumers, N = ALIVE ? 64 : 128;
@@ -31,8 +31,8 @@ struct ForwardShared {
   Pipeline<S::v_stages> v;
 };
 
-// Results of a thread's two rows in addition to the output. During the sweep they are the thread's partial sums; they
-// are reduced over the lanes of a row at the end.
+// lse and statistics of a thread's two rows. During the sweep over the keys they are the thread's partial sums;
+// write_results() reduces them over the four lanes that share a row.
 struct RowResults {
   float lse[2] = {-INFINITY, -INFINITY};  // natural logarithm
   float head[2] = {}, total[2] = {};      // head: weight on the sequence's first key; total: sum of weights
@@ -68,8 +68,8 @@ using portable::LaneScores;
 struct RowScores {
   float largest[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
 
-  // Adds a tile whose exponentials are relative to the current base. most * c is the maximum score of the tile, and
-  // `added` is the tile's sum of x exp2(x).
+  // Adds the results of a tile of keys whose exponentials are relative to the current base. most * c is the maximum
+  // score of the tile, and `added` is the tile's sum of x exp2(x).
   __device__ void add(float c, const float (&most)[2], const float (&added)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -104,7 +104,7 @@ struct Consumer : RowGroup {
   using S = ForwardShape<D, ALIVE>;
   static constexpr int N = S::N, A = N / 2;  // N: keys per tile; A: score accumulators per thread
   ForwardShared<D, ALIVE>& sm;
-  PingPongBarrier<S::consumers> order;  // only softmax uses this barrier; elastic is faster without it
+  PingPongBarrier<S::consumers> order;  // only used for softmax; the elastic normalizers are faster without it
   int count;                            // number of key tiles of the block
   // q, k: shared addresses of the warpgroup's queries and of the keys. sq, sk, sv: descriptor_base of queries, keys
   // and values.
@@ -112,8 +112,8 @@ struct Consumer : RowGroup {
 
   __device__ Consumer(const Params& p, const Tile& t, ForwardShared<D, ALIVE>& sm) : RowGroup(p, t), sm(sm) {}
 
-  // `use` is the index of a tile among all tiles that have passed through the buffer. Every warp releases a tile
-  // separately.
+  // Waits for a tile of keys and issues the product for its scores. `use` is the index of the tile among all tiles that
+  // pass through the ring buffer.
   __device__ void issue_scores(float (&s)[A], int use) {
     sm.k.wait_full(use);
     issue_product<T, D, S::M, N>(s, sq, sk + use % S::k_stages * descriptor_units(S::tile_bytes));
@@ -154,7 +154,7 @@ struct Consumer : RowGroup {
   }
 };
 
-// Packs the weights as the left operand of a product. Negative weights become zero.
+// Packs the weights to 16 bits, as the left operand of a product. Negative weights become zero.
 template <typename T, int N>
 __device__ void pack_weights(uint32_t (&weights)[N / 16][4], const float (&s)[N / 2]) {
 #pragma unroll
@@ -201,9 +201,10 @@ struct WeightAccumulator {
   RowResults& r;
   float tau;
 
-  // With tau < 0, no weight exceeds one, so a clamp to [0, 1] does not change positive weights. With tau >= 0, the
-  // weight of every visible key is nonzero, and the sum of a row's weights is 1 - (probability of the sink) + (number
-  // of visible keys) * offset.
+  // Whether compute() clamps the weights to [0, 1] and sums them for the statistics. With tau < 0, no weight exceeds
+  // one, so the clamp does not change positive weights. With tau >= 0 no sum is needed, because the weight of every
+  // visible key is nonzero and the sum of a row's weights is 1 - (probability of the sink) + (number of visible keys) *
+  // offset.
   __device__ bool clamps() const { return STATS && tau < 0; }
 
   // Converts s to the weights exponential(s, h) * inverse + offset. If clamps() is true, the weights are clamped to [0,
@@ -255,15 +256,16 @@ struct WeightAccumulator {
     }
   }
 
-  // Stores the weight on the first key, taken from the tile that begins with this key. The clamp to [0, 1] has replaced
-  // a NaN by zero; adding 0 * inverse restores the NaN.
+  // Stores the weight on the sequence's first key. s must contain the weights of the tile that begins with this key.
+  // The clamp to [0, 1] has replaced a NaN by zero; adding 0 * inverse restores the NaN.
   __device__ void take_first(const RowGroup& b, const float (&s)[N / 2], const float (&inverse)[2]) {
     if (!STATS || b.lane % 4 != 0) return;
     r.head[0] = fmaf(inverse[0], 0, s[0]);
     r.head[1] = fmaf(inverse[1], 0, s[2]);
   }
 
-  // base: the score (in units of log2) that is subtracted from the scores of a row.
+  // Completes the statistics and the output o after the last tile. base: the score (in units of log2) that was
+  // subtracted from the scores of a row.
   template <int O>
   __device__ void finish(const RowGroup& b, float (&o)[O], const float (&base)[2], const float (&inverse)[2],
                          const float (&offset)[2]) {

@@ -9,9 +9,9 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// Adds exp2(s c - base) to the thread's sums. Because fp32 has a large range, any base near the row's largest score is
-// sufficient. The base is the maximum of the first tile and is only changed if a sum leaves the range. Eight
-// independent partial sums avoid a long chain of dependent additions.
+// Adds exp2(s c - base) for a tile of scores s to the thread's sums. fp32 has a large range, so the base only needs to
+// be near the row's largest score: it is the maximum of the first tile and is changed only if a sum would leave the
+// range. Eight independent partial sums avoid a long chain of dependent additions.
 template <bool SCORES, int A>
 __device__ void add_row_sums(const float (&s)[A], float c, float (&base)[2], float (&sum)[2], RowScores& scores) {
   float part[2][4] = {}, top[2] = {-INFINITY, -INFINITY}, weighted[2] = {};
@@ -94,8 +94,9 @@ __device__ float sum_rows(Rows& b, float (&s)[Rows::A], float (&base)[2], float 
   return add(s, 0);
 }
 
-// `alive` receives the sums of the rows of V with nonzero weight (alive_sum). From them, the backward computes the
-// center of each row, which it subtracts from the gradients of the row's weights (backward_sums.cuh).
+// Computes the output o and the results of the warpgroup's rows. `alive` receives the sums of the rows of V with
+// nonzero weight (alive_sum). From them, the backward computes the center of each row, which it subtracts from the
+// gradients of the row's weights (backward_sums.cuh).
 template <typename T, int D, bool STATS, bool ALIVE, bool SCORES>
 __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float (&alive)[D / 2], RowResults& r) {
   constexpr int N = Consumer<T, D, ALIVE>::N, A = Consumer<T, D, ALIVE>::A;
@@ -127,12 +128,13 @@ __device__ void elastic_rows(Consumer<T, D, ALIVE>& b, float (&o)[D / 2], float 
     offset[h] = portable::elastic_offset(b.p, b.keys(h), tau);
   }
 
-  // Compute the weights from the base and the sum, not from the log-sum-exp, which is less precise for large scores.
+  // The weights are computed from the base and the sum of exponentials, and not from the log-sum-exp, because its
+  // absolute rounding error grows with the scores.
   WeightAccumulator<T, N, STATS> accumulator{r, tau};
   auto compute_weights = [&](float c, int tile) {
     accumulator.compute(s, inverse, offset, [&](float x, int h) { return exp2_fast(fmaf(x, c, -base[h])); });
     const bool edge = tile < b.bare.begin || tile >= b.bare.end;
-    // With tau >= 0, the weight of a masked key would be the offset instead of zero.
+    // Set the weights of masked keys to zero: with tau >= 0 they would otherwise be equal to the offset.
     if (tau >= 0 && edge) b.template hide<N>(s, b.origin + tile * N, 0);
   };
   uint32_t weights[N / 16][4], ones[ALIVE ? N / 16 : 1][4];

@@ -25,9 +25,9 @@ struct SinglePassShared {
   Tile tiles[THREADS / 32];  // one per warp, in shared memory to save registers
 };
 
-// Tile scheduler of the persistent blocks: finds the n-th row tile of this block. A block first processes whole heads,
-// from the last row tile to the first, so that consecutive tiles share their keys. The tiles of the remaining heads are
-// distributed over the blocks, starting with the tiles whose rows see the most keys.
+// Assigns row tiles to the persistent blocks: find() returns the n-th row tile of this block. A block first processes
+// whole heads, from the last row tile to the first, so that consecutive tiles use the same keys. The tiles of the
+// remaining heads are distributed over the blocks, starting with the tiles whose rows see the most keys.
 struct TileScheduler {
   int tiles, heads;  // tiles: number of row tiles per head; heads: number of heads in all batch entries
   __device__ bool find(int n, int& tile, int& head) const {
@@ -121,7 +121,8 @@ struct Rows : RowGroup {
   __device__ void issue_scores(float (&s)[A], int r) {
     const int at = use + own(r);
     sm.kv.wait_full(at);
-    // Generates no instructions. Without this statement, the compiler would keep s in registers between row tiles.
+    // Setting s to zero generates no instructions, because the product overwrites s. It tells the compiler that it need
+    // not keep s in registers between row tiles.
 #pragma unroll
     for (int n = 0; n < A; ++n) s[n] = 0;
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));
@@ -168,10 +169,10 @@ struct Rows : RowGroup {
     fence_registers(s);  // forces this work before the next wait, so that it overlaps with the product
   }
 
-  // Index, among all uses of the ring buffer, of the values of the warpgroup's r-th key tile. The producer loads the
-  // value tiles from the last to the first.
+  // Index, among all uses of the ring buffer, of the value tile that corresponds to the warpgroup's r-th key tile. The
+  // producer loads the value tiles from the last to the first.
   __device__ int value_use(int r) const { return use + count + (count - 1 - own(r)); }
-  // Issues o += weights V; for r = 0, o is overwritten.
+  // Issues the product o += weights V for the values of the r-th key tile. For r = 0, o is overwritten.
   __device__ void issue_sum(float (&o)[D / 2], const uint32_t (&weights)[N / 16][4], int r) {
     const int at = value_use(r);
     sm.kv.wait_full(at);
@@ -255,7 +256,7 @@ __device__ void elastic_rows(Rows<T, SCORES>& b, float (&o)[D / 2], RowResults& 
     case 2:
       own_rows<T, STATS, SCORES, 2>(b, o, out);
       break;
-    default:  // no tile: the rows do not exist or see no key; lo is 0
+    default:  // the warpgroup has no key tile, because its rows do not exist or see no key; lo is 0
       if constexpr (SCORES) write_no_scores(b);
 #pragma unroll
       for (int n = 0; n < D / 2; ++n) o[n] = 0;
@@ -276,7 +277,7 @@ __global__ void __launch_bounds__(THREADS, 1)
   char* const rows_out = memory + kQueryBytes + STAGES * kTileBytes;
   float* const table = reinterpret_cast<float*>(rows_out + kOutBytes);
   if (threadIdx.x == 0) {
-    sm.q.init(8);  // one arrival per consumer warp
+    sm.q.init(8);  // number of arrivals per use: one for each of the eight consumer warps
     sm.kv.init(8);
     fence_barriers();
   }

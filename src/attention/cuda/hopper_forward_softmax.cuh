@@ -7,8 +7,8 @@
 
 namespace lazy::kernels::cuda::hopper {
 
-// Recomputes the scores of the warp's 16 rows and a tile of N keys. It uses mma.sync within the warp, not wgmma, but
-// returns the scores in the register layout of wgmma.
+// Recomputes the scores of the warp's 16 rows and a tile of N keys. The function uses mma.sync instead of wgmma, so
+// that one warp can call it alone, but returns the scores in the register layout of wgmma.
 template <typename T, int D, int X_ROWS, int N>
 __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t keys) {
   int thread = threadIdx.x;
@@ -29,7 +29,8 @@ __device__ void scores_of_warp(float (&s)[N / 2], uint32_t queries, uint32_t key
   }
 }
 
-// Arguments of RowScores::add for one tile: maximum of the products s, and sum of x exp2(x) with x = s c - base.
+// Arguments of RowScores::add for one tile. most: maximum of the products s. added: sum of x exp2(x) with x = s c -
+// base.
 struct TileScores {
   float most[2] = {-INFINITY, -INFINITY}, added[2] = {};
 };
@@ -91,7 +92,8 @@ __device__ void raise_rows(float (&s)[A], float c, float (&base)[2], float (&sum
   for (int h = 0; h < 2; ++h) sum[h] = sum[h] * shrink[h] + part[h];
 }
 
-// SCORES: also writes Params::score_stats (only for rows without a sink).
+// Computes the output o and the results r of the warpgroup's rows. SCORES: also writes Params::score_stats, which is
+// only supported without a sink.
 template <typename T, int D, bool SCORES>
 __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowResults& r) {
   using S = ForwardShape<D, false>;
@@ -101,7 +103,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
   const int lo = b.tiles.begin, hi = b.tiles.end, count = b.count;
   float base[2], sum[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {  // rows without keys get the base 0; with -inf, every tile would rescale them
+  for (int h = 0; h < 2; ++h) {  // a row without keys gets the base 0, because with -inf every tile would be rescaled
     base[h] = b.keys(h).begin >= b.keys(h).end ? 0 : has_sink ? scaled_sink(b.p, b.t.head) : -INFINITY;
     sum[h] = has_sink && b.lane % 4 == 0 ? 1 : 0;
   }
@@ -144,7 +146,7 @@ __device__ void softmax_rows(Consumer<T, D, false>& b, float (&o)[D / 2], RowRes
     const float c = finish(n);
     exponentials<SCORES>(s, c, base, part, of_tile);
     const bool fits = part[0] < most_sum && part[1] < most_sum;  // false for a NaN and if the base is -inf
-    wgmma_wait<0>();  // before the branches, because all warps of the warpgroup must execute the same instruction
+    wgmma_wait<0>();  // not in the branches, because all warps of the warpgroup must execute the same instruction
     if (__all_sync(~0u, fits)) {
       sum[0] += part[0];
       sum[1] += part[1];

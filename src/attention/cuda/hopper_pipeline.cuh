@@ -3,8 +3,8 @@
 
 namespace lazy::kernels::cuda {
 
-// Barriers of a circular buffer with STAGES stages. The n-th use of the buffer has stage n % STAGES and barrier phase n
-// / STAGES % 2.
+// Barriers of a ring buffer with STAGES stages, between a producer and its consumers. The n-th use of the buffer has
+// the stage n % STAGES and the barrier phase n / STAGES % 2.
 template <int STAGES>
 struct Pipeline {
   uint64_t full[STAGES], empty[STAGES];

@@ -13,7 +13,7 @@ using portable::scaled_sink;
 
 // Row states for the second kernel of the backward. Each tile of 64 rows has four arrays of 64 floats:
 //   lse2            log-sum-exp in units of log2
-//   factor          1 / norm (weights.cuh), which corrects the rounding error of lse2; 1 if the norm was not computed
+//   factor          1 / norm, which corrects the rounding error of lse2 (see weights.cuh); 1 if norm was not computed
 //   factor center   product of `factor` and the center, which is subtracted from the gradients of the weights
 //   offset          offset of Elastic-Softmax
 // With f = exp2(score - lse2), and with g = the gradient of the weight, or 0 if the weight is zero:
@@ -44,8 +44,8 @@ struct Span {
   }
 };
 
-// Table of distance biases in units of log2. Entry pad + d is the bias for distance d; `pad` entries on both sides are
-// zero, so that a tile at the border of the window needs no checks.
+// Fills a table of distance biases in units of log2. Entry pad + d is the bias for distance d. `pad` entries on both
+// sides are zero, so that a tile at the border of the bias window can read the table without bounds checks.
 __device__ inline void fill_table(const Params& p, int head, float* table, int pad, int thread, int threads) {
   if (p.bias_window == 0) return;
   for (int n = thread; n < p.bias_window + 2 * pad; n += threads) {
@@ -90,7 +90,7 @@ __device__ void issue_product(float (&c)[A], const uint32_t (&x)[D / 16][4], uin
   wgmma_commit();
 }
 
-// Sum over the four lanes that share a row.
+// Returns the sum over the four lanes that share a row.
 __device__ inline float quad_sum(float x) {
   x += __shfl_xor_sync(~0u, x, 1);
   return x + __shfl_xor_sync(~0u, x, 2);
@@ -105,8 +105,8 @@ struct RowGroup {
   int first, lane, leader;
   int position;  // position of row(0) among the keys
   Keys common;   // keys that all rows see
-  // Set by cut(). Tiles have N keys and start at key `origin`. `tiles` is the range of tiles that at least one row
-  // sees, and `bare` the range of tiles that need neither a mask nor a bias.
+  // The keys, divided by cut() into tiles of N keys that start at key `origin`. `tiles` is the range of tiles that at
+  // least one row sees, and `bare` the range of tiles that need neither a mask nor a bias.
   int origin;
   Keys tiles, bare;
   float factor;
@@ -134,13 +134,15 @@ struct RowGroup {
   }
   __device__ int row(int h) const { return position - t.shift() + 8 * h; }
 
-  // The keys that row(h) sees. They are recomputed at every use to save registers in the loops.
+  // Returns the keys that row(h) sees. Callers call this function at every use instead of storing the result, to save
+  // registers in the loops.
   __device__ Keys keys(int h) const {
     int at = row(h);
     asm volatile("" : "+r"(at));
     return at < t.q_length ? visible(p, t, at) : Keys{0, 0};
   }
-  // Sets to `value` the accumulators of a tile of N keys whose row exists but does not see the key.
+  // Masks a tile of N keys that begins with `key`: sets the accumulators to `value` whose row exists but does not see
+  // the key.
   template <int N>
   __device__ void hide(float (&s)[N / 2], int key, float value) const {
     int at = position - key - 2 * (lane % 4);  // distance of accumulator n: at + 8 h - (n / 4 * 8 + n % 2)
@@ -159,8 +161,8 @@ struct RowGroup {
     }
   }
 
-  // Adds biases and masks to the products s and returns a factor: s * factor is the score in units of log2.
-  // RowSweep::finish_scores does the same in the portable kernels.
+  // Adds biases and masks to the products s and returns a factor: s * factor is the score in units of log2. The
+  // portable kernels use RowSweep::finish_scores for this.
   template <int N>
   __device__ float finish(float (&s)[N / 2], int key) {
     const int nearest = first + t.shift() - (key + N - 1), farthest = first + 63 + t.shift() - key;

@@ -1,6 +1,6 @@
-// Maps the entries of kernel_table.h to the functions that launch the kernels. Each lookup function instantiates every
-// entry of its kernel. Therefore, an entry without an implementation does not compile, and a size that is not in the
-// table has no launcher.
+// Maps the entries of kernel_table.h to functions that launch kernels (launchers). Each lookup function instantiates
+// every table entry of its kernel. Therefore, a table entry without an implementation does not compile, and a head size
+// that is not in the table has no launcher.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -16,7 +16,7 @@
 namespace lazy::kernels::cuda {
 
 using ForwardLauncher = void (*)(const Params& p, cudaStream_t stream);
-// A backward writes Params::partial, whose last axis has `partial_step` entries.
+// partial_step: size of the last axis of Params::partial, which the backward writes.
 using BackwardLauncher = void (*)(const Params& p, int partial_step, cudaStream_t stream);
 
 // The lookups return null for a combination that the table does not list.
@@ -25,7 +25,8 @@ BackwardLauncher portable_backward(NormalizerFamily family, int64_t head_size);
 ForwardLauncher hopper_forward(NormalizerFamily family, int64_t head_size);
 BackwardLauncher hopper_backward(NormalizerFamily family, int64_t head_size);
 
-// Throws std::logic_error for a null launcher. This cannot happen after a successful check by unmet_condition_cuda.
+// Returns the launcher, or throws std::logic_error if it is null. It is never null if unmet_condition_cuda has found
+// that the kernel supports the problem.
 template <typename Launcher>
 Launcher require(Launcher launcher, const char* kernel) {
   if (!launcher) throw std::logic_error(std::string("no instantiation of ") + kernel + " supports this problem");

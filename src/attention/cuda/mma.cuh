@@ -38,7 +38,7 @@ __device__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t
   }
 }
 
-// Packs two floats to 16-bit elements: x in the lower 16 bits, y in the upper 16 bits.
+// Converts two floats to 16-bit elements of type T and packs them: x in the lower 16 bits, y in the upper 16 bits.
 template <typename T>
 __device__ uint32_t pack(float x, float y) {
   uint32_t r;

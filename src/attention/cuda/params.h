@@ -29,8 +29,8 @@ inline bool aligned(const Tensor& x) {
                      reinterpret_cast<uintptr_t>(x.data) % 16 == 0);
 }
 
-// Allocates consecutive pieces of the workspace, each aligned to 256 bytes. If `base` is null, it only computes the
-// required size.
+// Divides the workspace that begins at `base` into consecutive pieces, each aligned to 256 bytes. If `base` is null,
+// all pieces are null, and only used() (the required size in bytes) is meaningful.
 class Arena {
  public:
   explicit Arena(void* base) : base_(static_cast<char*>(base)) {}
@@ -51,7 +51,7 @@ struct Params {
   const float *distance_bias, *tau, *sink, *alibi_slopes;
   float *lse, *stats, *score_stats;  // lse is written by the forward and read by the backward
   float *d_distance_bias, *d_tau, *d_sink, *d_alibi_slopes;
-  const float *cos, *sin;  // RoPE tables, see Backward in attention.h; or null
+  const float *cos, *sin;  // RoPE tables of the backward (Backward::cos and sin in attention.h), or null
   // For the plain backward: two values per query row that the gradient of a score needs, `center` and 1 / `norm` (see
   // the definitions in weights.cuh). Shape (batch, heads, q_length) each.
   float *row_center, *row_norm;
@@ -74,8 +74,8 @@ struct Params {
   bool causal, per_visible, deterministic;
 };
 
-// Properties of a normalizer in kNormalizers, in a form that device code can use: one bit per normalizer, computed at
-// compile time. They are false for a value that the table does not list.
+// Returns a bit mask of the normalizers in kNormalizers that satisfy the condition. It is computed at compile time, so
+// that device code can test a property of a normalizer without reading the table kNormalizers.
 template <typename Condition>
 __host__ __device__ constexpr uint32_t normalizers_where(const Condition& condition) {
   uint32_t bits = 0;
@@ -119,18 +119,19 @@ void plain_backward(const Params& p, cudaStream_t stream);
 // Computes d_distance_bias from row_center and row_norm, without atomics.
 void bias_gradient(const Params& p, cudaStream_t stream);
 void sum_bias_slabs(const Params& p, cudaStream_t stream);
-// Sums `partial` to d_tau, d_sink and d_alibi_slopes in a fixed order. The last axis of `partial` has `tiles` entries.
+// Computes d_tau, d_sink and d_alibi_slopes as the sums of Params::partial, in a fixed order. tiles: size of the last
+// axis of `partial`.
 void reduce_partial(const Params& p, int tiles, cudaStream_t stream);
 
-// Number of columns of a head's row in the shared memory of the Hopper kernels and in dq_sum. The columns form blocks
-// of 64, and the columns beyond the head size are zero.
+// Returns the head size rounded up to 64 or 128, as used in the shared memory of the Hopper kernels and in dq_sum. The
+// columns beyond the head size are zero.
 constexpr int hopper_columns(int head_dim) { return head_dim <= 64 ? 64 : 128; }
 
-// Whether a tensor-core forward writes score_stats itself. This requires a sum of exponentials that contains only
-// scores: a sink far above the scores would make their exponentials underflow, so that the sum would have no
-// information about them. The forward for softmax_sink includes the sink from the beginning. The forward for
-// elastic_sink includes it only after the sweep over the keys. The tensor-core forward with a softcap writes neither
-// score_stats nor alive_sum.
+// Whether a tensor-core forward writes score_stats itself; otherwise score_statistics() computes them. The forward can
+// write them only if it computes a sum of exponentials that contains only scores: a sink far above the scores would
+// make their exponentials underflow. The forward for softmax_sink includes the sink from the beginning, but the forward
+// for elastic_sink includes it only after the sweep over the keys. The tensor-core forward with a softcap writes
+// neither score_stats nor alive_sum.
 inline bool writes_score_stats(const Params& p) {
   return in_family<NormalizerFamily::exponential>(p.normalizer) &&
          (takes_tau(p.normalizer) || !takes_sink(p.normalizer)) && !p.softcap;
@@ -143,10 +144,10 @@ void score_statistics(const Params& p, cudaStream_t stream);
 // of twice.
 bool fits_single_pass(const Params& p);
 void hopper_forward_single_pass(const Params& p, cudaStream_t stream);
-// With up to this number of keys, the backward sums the center of each row (weights.cuh) in fp32 over the keys, and
-// does not compute it from `out` and alive_sum. With so few keys, one key may have nearly all of the weight in every
-// row. The difference between the gradient of its weight and the center would then consist mostly of the rounding
-// errors of `out` and alive_sum.
+// With up to this number of keys, the backward computes the center of each row (weights.cuh) as a sum over the keys in
+// fp32, and not from the 16-bit tensors `out` and alive_sum. With so few keys, one key may have nearly all of the
+// weight in every row. The difference between the gradient of its weight and the center would then consist mostly of
+// the rounding errors of `out` and alive_sum.
 constexpr int kFewKeys = 256;
 // Whether the tensor-core forward writes alive_sum (if the pointer is given) and the backward uses it. alive_sum is the
 // sum of the rows of V whose weight is not zero.
@@ -162,8 +163,8 @@ inline bool has_rounded_sums(const Params& p) {
   return in_family<NormalizerFamily::exponential>(p.normalizer) && !p.d_sink && !p.d_distance_bias &&
          !p.d_alibi_slopes && p.k_length > kFewKeys;
 }
-// Keys per block in the portable and the Hopper backward. Each block writes one slab of sums for the gradient of the
-// distance bias.
+// Number of keys per block in the portable and in the Hopper backward. Each block writes one part of
+// Params::bias_slabs, its sums for the gradient of the distance bias.
 constexpr int portable_keys(int head_dim) { return head_dim <= 64 ? 128 : 64; }
 constexpr int kHopperKeys = 128;
 

@@ -9,7 +9,8 @@ namespace lazy::kernels::cuda {
 
 namespace plain {
 
-// Sum over the block's rows of a value that all 16 threads of a row have. The result is valid only in thread 0.
+// Returns the sum of a value over all rows of the block, in thread 0 only. x contains the values of the calling
+// thread's four rows; the 16 threads that share these rows must pass the same values.
 __device__ float block_sum(ProductShared& sm, const float (&x)[4]) {
   __syncthreads();
   if (threadIdx.x % 16 == 0) sm.strip[threadIdx.x / 16] = (x[0] + x[1]) + (x[2] + x[3]);
@@ -185,9 +186,10 @@ __global__ void __launch_bounds__(kThreads) backward_keys(Params p, int tiles) {
   }
 }
 
-// Gradient of the distance bias, as sums along diagonals of the tiles of ds. A block processes the 64 distances from d0
-// to d0 + 63 of one head for every bias_splits-th tile of rows. For one tile of rows, the pairs at these distances are
-// in two tiles of keys with a causal mask and in four tiles of keys without one.
+// Computes the gradient of the distance bias as sums of ds (the gradients of the scores) over all pairs at the same
+// distance. A block processes the distances from d0 to d0 + 63 of one head, for every bias_splits-th tile of rows. For
+// one tile of rows, the pairs at these distances are in two tiles of keys (before the rows) with a causal mask, and in
+// four tiles of keys (before and after the rows) without one.
 template <bool CAPPED>
 __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) {
   __shared__ ProductShared sm;
@@ -246,8 +248,8 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
   }
 }
 
-// A block sums 32 entries of the gradient of the distance bias over all slabs. Each of its eight warps sums every
-// eighth slab.
+// Adds all slabs of Params::bias_slabs to the gradient of the distance bias. A block computes 32 entries of the
+// gradient, and each of its eight warps sums every eighth slab.
 __global__ void sum_slabs(Params p) {
   __shared__ float sums[8][32];
   const int64_t size = static_cast<int64_t>(p.heads) * p.bias_window;

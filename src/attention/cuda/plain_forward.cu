@@ -33,8 +33,8 @@ __device__ void sum_statistics(const Params& p, const Tile& t, ProductShared& sm
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float m = fmaxf(largest[i], row_max(fmaxf(fmaxf(s[i][0], s[i][1]), fmaxf(s[i][2], s[i][3]))));
-      // A row without a visible key so far must also execute the reduction: two rows share a warp, and row_sum needs
-      // all lanes.
+      // A row that has not seen a key yet (m = -inf) must also execute the reductions, because several rows share a
+      // warp and row_sum needs all lanes of the warp.
       const float base = m == -INFINITY ? 0 : m;
       float part = 0;
 #pragma unroll

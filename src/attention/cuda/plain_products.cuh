@@ -103,7 +103,7 @@ __device__ void weighted_sum(float (&acc)[N][4][4], ProductShared& sm, int dim, 
   }
 }
 
-// Sum (or maximum) over the 16 threads that hold the same rows.
+// row_sum returns the sum, and row_max the maximum, over the 16 threads that have the same rows.
 __device__ inline float row_sum(float x) {
   for (int d = 1; d < 16; d *= 2) x += __shfl_xor_sync(~0u, x, d);
   return x;
@@ -135,7 +135,8 @@ __device__ inline void tile_products(const Params& p, const Tile& t, ProductShar
       });
 }
 
-// Computes the scores of the tile. CAPPED: the problem has a softcap; instantiations without it do not read p.softcap.
+// Computes the calling thread's scores of the tile that begins with row t.first and key key0. CAPPED: the problem has a
+// softcap; instantiations with CAPPED = false do not read p.softcap.
 template <bool CAPPED>
 __device__ void tile_scores(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4], int key0,
                             float (&s)[4][4]) {
@@ -157,7 +158,8 @@ __device__ void tile_scores(const Params& p, const Tile& t, ProductShared& sm, c
   }
 }
 
-// Converts gradients of the tile's capped scores to gradients of scale * (q . k); the caller multiplies by the scale.
+// Converts gradients of the tile's capped scores to gradients of scale * (q . k). To obtain gradients of q . k, the
+// caller multiplies by the scale.
 __device__ inline void uncap_gradients(const Params& p, const Tile& t, ProductShared& sm, int key0, float (&ds)[4][4]) {
   float dots[4][4];
   tile_products(p, t, sm, key0, dots);
@@ -168,7 +170,7 @@ __device__ inline void uncap_gradients(const Params& p, const Tile& t, ProductSh
   }
 }
 
-// Computes dO V^T for the calling thread's part of the tile.
+// Computes dO V^T, the gradients of the weights, for the calling thread's part of the tile.
 __device__ inline void tile_weight_gradients(const Params& p, const Tile& t, ProductShared& sm, int key0,
                                              float (&g)[4][4]) {
   const int kv_head = t.head / (p.heads / p.kv_heads);

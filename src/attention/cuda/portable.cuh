@@ -1,7 +1,7 @@
 // Functions shared by the portable tensor-core kernels: tiles in shared memory, products of tiles, and the positional
 // bias of the scores.
 //
-// Symbols in shapes: a product has M rows (16 MI per warp) and N columns; D is the head size.
+// Symbols in shapes: a tile of scores has M rows (16 MI per warp) and N columns; D is the head size.
 #pragma once
 #include "attention/cuda/mma.cuh"
 #include "attention/cuda/score_sums.cuh"
@@ -16,7 +16,7 @@ constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 // scores would exceed the weights of all keys.
 __device__ inline float scaled_sink(const Params& p, int head) { return __fmul_rn(p.sink[head], kLog2e); }
 
-// Exponential function for scores in units of log2, for ScoreSums.
+// Template argument of ScoreSums for scores in units of log2.
 struct BinaryExponential {
   static constexpr float unit = kLn2;
   __device__ static float of(float x) { return exp2_fast(x); }
@@ -53,7 +53,8 @@ __device__ void load_tile(uint32_t to, const T* from, int64_t step, int limit) {
   }
 }
 
-// Mask of the 16 x 16 blocks of a warp's tile that are computed. Bit n * MI + m is for block row m and block column n.
+// A warp's tile consists of blocks of 16 x 16 elements. Products take a bit mask of the blocks to compute: bit n * MI +
+// m is for block row m and block column n.
 constexpr uint32_t kAllBlocks = ~0u;
 template <int MI>
 __device__ bool any_block(uint32_t blocks, int n) {
@@ -164,7 +165,8 @@ __device__ void cap(const Softcap& softcap, float (&x)[A][B][C]) {
     }
   }
 }
-// Converts gradients of capped scores to gradients of scale * (q . k); the caller multiplies by the scale.
+// Converts gradients of capped scores to gradients of scale * (q . k). To obtain gradients of q . k, the caller
+// multiplies by the scale.
 template <int A, int B, int C>
 __device__ void uncap(const Softcap& softcap, const float (&dots)[A][B][C], float (&ds)[A][B][C]) {
 #pragma unroll
@@ -177,7 +179,7 @@ __device__ void uncap(const Softcap& softcap, const float (&dots)[A][B][C], floa
   }
 }
 
-// The positional bias (distance bias and ALiBi) of a score at this signed distance, times `unit`.
+// Returns the positional bias (distance bias plus ALiBi) of a score at this signed distance, times `unit`.
 __device__ inline float score_bias(const Params& p, int head, int distance, float unit) {
   distance = abs(distance);
   float x = distance < p.bias_window ? p.distance_bias[static_cast<int64_t>(head) * p.bias_window + distance] : 0;
@@ -199,8 +201,8 @@ __device__ inline bool all_visible(const Params& p, const Tile& t, int row, int 
   return visible(p, t, last).begin <= key && visible(p, t, row).end >= key + N;
 }
 
-// Completes the maximum and the sum of exponentials of a row, both in units of log2: merges them over the four adjacent
-// lanes that share the row, and adds the term of the sink if the normalizer takes one.
+// Completes a row's maximum score (in units of log2) and its sum of exponentials relative to this maximum: merges them
+// over the four adjacent lanes that share the row, and adds the term of the sink if the normalizer takes one.
 __device__ inline void finish_row_sum(const Params& p, int head, float& largest, float& sum) {
   const auto add = [&](float other, float other_sum) {
     const float most = fmaxf(largest, other);
@@ -215,9 +217,9 @@ __device__ inline void finish_row_sum(const Params& p, int head, float& largest,
   if (takes_sink(p.normalizer)) add(scaled_sink(p, head), 1);
 }
 
-// The offset of Elastic-Softmax (tau / c or tau), where weight = max(p + offset, 0). In a row with one key and without
-// a sink, p is 1 only up to rounding. The offset -2 then makes the weight exactly zero if the true offset is -1 or
-// below.
+// Returns the offset of Elastic-Softmax, where weight = max(p + offset, 0): tau, or tau / (number of visible keys). In
+// a row with one key and without a sink, the computed p may differ from 1 by rounding. If the offset is -1 or below,
+// the function therefore returns -2, which makes the weight exactly zero.
 __device__ inline float elastic_offset(const Params& p, const Keys& keys, float tau) {
   const int count = max(keys.end - keys.begin, 1);
   const float offset = p.per_visible ? tau / static_cast<float>(count) : tau;

@@ -1,8 +1,8 @@
-// Second kernel of the backward on tensor cores. A block processes 64 or 128 keys (16 MI per warp). It sweeps over the
-// rows, of all query heads in the group, that see these keys, and accumulates dK and dV in registers. It computes
-// transposed scores (keys x rows), because the accumulators of the weights and of ds (the gradients of the scores) then
-// have the register layout of the left operand in the products for dV and dK. ds is stored in shared memory only for
-// dQ.
+// Second kernel of the portable backward: computes dK, dV and the fp32 sums of dQ. A block processes 64 or 128 keys (16
+// MI per warp). For all query heads of the group, it sweeps over the rows that see these keys, and accumulates dK and
+// dV in registers. It computes transposed scores (keys x rows), because the accumulators of the weights and of ds (the
+// gradients of the scores) then have the register layout of the left operand in the products for dV and dK. ds is
+// stored in shared memory only for dQ.
 //
 // dQ is added to the fp32 sums p.dq_sum by atomics, unless the first kernel has computed d_q. The gradient of the
 // distance bias is summed along the diagonals of ds within the window of the bias. Each block writes these sums to its
@@ -33,7 +33,7 @@ template <int MI, int M>
 struct Diagonals {
   static constexpr int blocks = M / 8 + 2 * MI - 1, stride = 8 * blocks + 16;
   static constexpr int scratch = 8 + 8 * stride, count = M + 16 * MI - 1, floats = 4 * (scratch + count + 1);
-  float* memory;  // zero-initialized; contains four scratch areas, four partial sums and the sums by distance
+  float* memory;  // initialized to zero; contains four scratch areas, the sums of four warps, and the sums by distance
   int window;
 
   static constexpr int bytes(int window) { return 4 * (floats + window); }
@@ -89,8 +89,9 @@ struct Diagonals {
   }
 };
 
-// Mask (as in product_nt) of the blocks of 16 keys x 16 rows that contain a pair with nonzero weight. Used only for
-// sparsemax and entmax-1.5, whose weights and ds are zero in all other blocks. A NaN is treated as nonzero.
+// Returns the mask, in the format of product_nt, of the blocks of 16 keys x 16 rows that contain a pair with nonzero
+// weight. For normalizers other than sparsemax and entmax-1.5, the mask contains all blocks. A NaN is treated as
+// nonzero.
 template <NormalizerFamily F, int MI, int M>
 __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* states, float c) {
   if constexpr (F != NormalizerFamily::threshold) return kAllBlocks;
@@ -118,8 +119,8 @@ __device__ uint32_t alive_blocks(const float (&s)[MI][M / 8][4], const float4* s
 }
 
 // Processes the query-key pairs of a tile. On input, s contains the products q . k (or the scores, if `c` is one) and g
-// the products dO . v. On output, s contains the weights and g contains ds, the gradients of the scores. VARIANT: the
-// normalizer takes tau or is entmax15.
+// the products dO . v. On output, s contains the weights and g contains ds, the gradients of the scores. VARIANT: true
+// for entmax15 and for normalizers that take tau.
 template <NormalizerFamily F, bool VARIANT, int MI, int M>
 __device__ void compute_pair_weights(float (&s)[MI][M / 8][4], float (&g)[MI][M / 8][4], const float4* states,
                                      float c) {
@@ -156,7 +157,7 @@ template <typename T>
 struct HeadRows {
   const T *q, *d_out;
   const float4* states;
-  int64_t dq_sums;  // offset in p.dq_sum; with a pointer the compiler would not know that it is in global memory
+  int64_t dq_sums;  // offset in p.dq_sum (not a pointer, so that the compiler knows that the sums are in global memory)
 };
 
 template <typename T, int D, NormalizerFamily F, bool CAPPED>
@@ -192,7 +193,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   }
   if (!there) return;
   const int row_begin = rows.begin / M * M;
-  if (rows.begin < rows.end) {  // without rows, nothing would wait for these copies before the memory is used again
+  if (rows.begin < rows.end) {  // with zero rows, no code would wait for these copies before the memory is reused
     load_tile<T, N, D, S::threads>(sk, static_cast<const T*>(p.k.data) + k_offset(p.k, t, kv_head, key0), p.k.token,
                                    count);
     load_tile<T, N, D, S::threads>(sv, static_cast<const T*>(p.v.data) + k_offset(p.v, t, kv_head, key0), p.v.token,

@@ -1,7 +1,7 @@
-// First kernel of the backward for sparsemax and entmax-1.5, with lists of keys as in the forward. The thresholds are
-// already known. Therefore, one sweep over the keys lists the keys with nonzero weight, and the center and d_q are
-// computed from the lists alone. If a row has more such keys than its list can hold, the warp marks all of its rows,
-// and backward_rows processes them.
+// First kernel of the portable backward for sparsemax and entmax-1.5. It uses lists of keys, like the forward. The
+// forward has stored each row's threshold in lse, so that one sweep over the keys can list the keys with nonzero
+// weight. The center of each row and d_q are then computed from the lists alone. If a row has more such keys than its
+// list can hold, the warp marks all of its rows, and backward_rows processes them.
 #pragma once
 #include "attention/cuda/portable_backward_sums.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<family>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  // The tables directly follow the keys, because this kernel has no values in shared memory.
+  // This kernel has no values in shared memory, so the tables of biases directly follow the keys.
   b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    rows[h].floor = INFINITY;  // with this floor, rows that do not exist or see no key list no keys
+    rows[h].floor = INFINITY;  // no score is above this floor; it remains for rows that do not exist or see no key
     if (b.row(0, h) < b.t.q_length) {
       const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, b.row(0, h)));
       if (anchor != -INFINITY) rows[h].floor = anchor;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
     if (overflowed || !__any_sync(~0u, max(b.keys[0][0].end, b.keys[0][1].end) > key)) return;
     float s[1][2 * NT][4];
     const float c = scores_of(b, q, s, key, stage);
-    // Subtracts the floor, which is the threshold of the row, with the same rounding as backward_keys does.
+    // Subtracts the floor, which is the threshold of the row, from a score, with the same rounding as in backward_keys.
     auto above = [&](int h, float x) { return fmaf(x, c, -rows[h].floor); };
     // spoilt: a score is NaN or +infinity, so that backward_rows must process the row.
     bool any = false, spoilt = false;

@@ -1,9 +1,9 @@
-// First kernel of the backward on tensor cores, for problems that backward_sums.cuh does not support. A sweep over the
-// keys of a row recomputes the scores and weights in fp32 and computes two sums (weights.cuh): the center, sum p g /
-// sum p, which is subtracted from the gradients of the weights, and sum g, which is the gradient of the offset.
-// The center could also be computed from the rounded output o as dO . o, but less precisely. The gradients of tau and
-// of the distance bias, which are stored in fp32, would then be only as accurate as the output. If d_q must not be
-// summed by atomics, a second sweep computes it.
+// First kernel of the portable backward, for problems that backward_sums.cuh does not support: computes the row states.
+// A sweep over the keys of a row recomputes the scores and weights in fp32 and computes two values (weights.cuh): the
+// center, (sum p g) / (sum p), which is subtracted from the gradients of the weights, and sum g, which is the gradient
+// of the offset. The center could also be computed from the 16-bit output o as dO . o, but less precisely. The
+// gradients of tau and of the distance bias, which are stored in fp32, would then be only as accurate as the output. If
+// d_q must not be summed by atomics, a second sweep computes it.
 #pragma once
 #include "attention/cuda/portable_backward_lists.cuh"
 #include "attention/cuda/portable_rows.cuh"

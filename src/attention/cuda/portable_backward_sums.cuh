@@ -6,9 +6,9 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// Row states of the portable kernels in p.row_state. Each row has four floats (anchor, factor, center, offset); the
-// rows are in the order of lse. The anchor is the log-sum-exp or the threshold of the row. With g = the gradient of the
-// weight, or 0 if the weight is zero:
+// Returns the state of a row in p.row_state. It consists of four floats (anchor, factor, center, offset); the rows are
+// in the order of lse. The anchor is the log-sum-exp or the threshold of the row. With g = the gradient of the weight,
+// or 0 if the weight is zero:
 //   exponential   f = exp2(score - anchor), weight = max(factor f + offset, 0), ds = f (g - center)
 //   others        pair_weight(score - anchor, factor, offset) returns the weight and f, ds = f (g - center)
 // In the exponential family, ds does not include `factor`, which is one except for the rounding error of the
@@ -33,7 +33,8 @@ __device__ inline int64_t dq_blocks(const Params& p, const Tile& t, int head, in
   return (rows * tile_count(p, p.q_length, 16) + t.q_begin / 16 + t.document + row / 16) * 16 * D;
 }
 
-// Index of a lane's element n in a block. On sm_90 and later, a lane adds its four elements with one vector atomic.
+// Returns the index of a lane's element n (0 to 3) in a block of 16 rows x 8 dimensions. On sm_90 and later, the four
+// elements are adjacent, and a lane adds them with one vector atomic.
 __device__ inline int in_block(int lane, int n) {
 #if __CUDA_ARCH__ >= 900
   return 4 * lane + n;

@@ -1,8 +1,9 @@
-// Forward on tensor cores. A warp processes 16 MI rows. Tiles of N keys are double-buffered by cp.async.
+// Forward on tensor cores. A warp processes 16 MI rows. cp.async loads tiles of N keys into two alternating buffers.
 //   softmax, softmax_sink: one sweep over the keys with a running maximum.
-//   elastic, elastic_sink: a first sweep computes the log-sum-exp, which determines the weights that are zero. A second
-//   sweep
-//     computes the weights, the statistics, the weighted sum, and alive_sum if requested.
+//   elastic, elastic_sink: two sweeps. The first computes the maximum and the sum of exponentials, from which it
+//   follows
+//     which weights are zero. The second computes the weights, their statistics, the output, and alive_sum if
+//     requested.
 //   sigmoid, softpick: see portable_forward_pointwise.cuh.
 //   sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
 #include "attention/cuda/launchers.h"
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   Tile& t = b.t;
   if (!b.start(memory, 0, tiles)) return;
   const int lane = b.lane;
-  const bool has_sink = !ELASTIC && takes_sink(p.normalizer);  // ELASTIC adds the sink after the first sweep
+  const bool has_sink = !ELASTIC && takes_sink(p.normalizer);  // elastic_sink adds the sink after the first sweep
   const float sink = has_sink ? scaled_sink(p, t.head) : -INFINITY;
   float largest[MI][2], sum[MI][2];
 #pragma unroll
@@ -41,7 +42,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   float total[MI][2] = {}, alive[MI][2] = {}, first[MI][2] = {};
   clear(o);
   float lse2[MI][2], offset[MI][2];
-  float weighted[MI][2] = {};  // sum of e x, from which the entropy of the scores is computed (ScoreSums::weighted)
+  float weighted[MI][2] = {};  // ScoreSums::weighted, from which the entropy of the scores is computed
   auto scores = [&](int m, int h) { return LaneScores{largest[m][h], sum[m][h], weighted[m][h]}; };
   if constexpr (ELASTIC) {
     b.sweep(false, [&](int key, int stage) {
@@ -79,7 +80,8 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
       for (int h = 0; h < 2; ++h) {
         finish_row_sum(p, t.head, largest[m][h], sum[m][h]);
         lse2[m][h] = largest[m][h] + log2f(sum[m][h]);
-        // Compute the weights from the maximum and the sum, not from lse, which is less precise for large scores.
+        // The weights are computed from the maximum and the sum of exponentials, and not from lse, because the absolute
+        // rounding error of lse grows with the scores.
         sum[m][h] = 1 / sum[m][h];
         if (b.keys[m][h].begin >= b.keys[m][h].end) {
           lse2[m][h] = -INFINITY;
@@ -107,7 +109,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
           }
         }
       };
-      if (tau >= 0) {  // with tau >= 0, masked keys would get a positive weight
+      if (tau >= 0) {  // the offset is then not negative, so masked keys would get the offset as their weight
         compute_weights([](float x) { return x == -INFINITY; });
       } else {
         compute_weights([](float) { return false; });

@@ -6,9 +6,9 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// Statistics of a thread's rows. The weights are functions of (score - largest - value - low) and of `norm`. `value` is
-// the threshold relative to the largest score (sparsemax, entmax15), otherwise 0. `lse` is the statistic that the
-// forward stores.
+// Statistics of a thread's rows. A weight is a function of (score - largest - value - low) and of `norm`. `largest` is
+// the largest score. `value` is the threshold relative to the largest score (sparsemax, entmax15), otherwise 0. `lse`
+// is the statistic that the forward stores in Params::lse.
 template <int MI>
 struct RowStatistics {
   float largest[MI][2], value[MI][2], low[MI][2];  // low: low-order part of `value`
@@ -69,7 +69,8 @@ __device__ void compute_rows(RowSweep<T, D, S>& b, char* memory, bool squared, c
   if (wanted) finish_statistics(b, lse, first, total, alive);
 }
 
-// Computes softpick's sum of |exp(s) - 1| relative to exp(max(largest score, 0)), in one sweep over the keys.
+// Computes the row statistics of softpick in one sweep over the keys: m = max(largest score, 0), and the sum of
+// |exp(s - m) - exp(-m)|.
 template <typename T, int D, typename S>
 __device__ void find_rectified_sum(RowSweep<T, D, S>& b, RowStatistics<S::MI>& out) {
   constexpr int MI = S::MI, NT = S::N / 16;

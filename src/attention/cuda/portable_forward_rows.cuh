@@ -4,7 +4,7 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// ALIVE: the kernel also computes alive_sum.
+// Sizes of the tiles of the portable forward. ALIVE: the kernel also computes alive_sum and uses smaller tiles.
 template <int D, bool ALIVE = false>
 struct ForwardShape {
   static constexpr int MI = D > (ALIVE ? 64 : 128) ? 1 : 2, N = D == 256 || (ALIVE && D != 96) ? 32 : 64;
@@ -13,8 +13,9 @@ struct ForwardShape {
   static constexpr int bias_entries = M + N;  // number of entries in the table of positional biases of a tile
 };
 
-// Writes lse and stats. `first` is the weight on key 0. `total` and `alive` are each lane's contribution to the sum of
-// weights and to the number of nonzero weights.
+// Writes lse and stats of the warp's rows. `first` is the weight on key 0. `total` and `alive` are the calling lane's
+// contributions to the sum of weights and to the number of nonzero weights; they are added over the lanes of a row
+// here.
 template <typename T, int D, typename S, bool CAPPED>
 __device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const float (&lse)[S::MI][2],
                                   const float (&first)[S::MI][2], const float (&total)[S::MI][2],

@@ -27,7 +27,8 @@ struct ThresholdShape {
 template <int D>
 struct ListShape : ThresholdShape<D, 8> {
   using S = ThresholdShape<D, 8>;
-  static constexpr int capacity = 60;  // entries per list; 4 modulo 8, so that the rows of a warp use different banks
+  // Entries per list. The number is 4 modulo 8, so that the lists of a warp's rows begin in different banks.
+  static constexpr int capacity = 60;
   // Layout of shared memory: lists, keys, bias tables. The lists overwrite the queries, which have been loaded to
   // registers by then.
   static constexpr int row_bytes = std::max<int>(capacity * sizeof(Candidate), D * 2), tile_bytes = 2 * S::N * D * 2;
@@ -46,9 +47,10 @@ __device__ inline void add_terms(float z, bool squared, float& slope, float& sum
   sum += x * z;
 }
 
-// One step of Newton's method, from the sums and slopes of the individual lanes. The sum of weights is convex and
-// decreasing in the threshold, so that steps from below the root increase towards it and never pass it, except by
-// rounding. `low` is the low-order part of `value`. Returns whether the threshold increased.
+// Performs one step of Newton's method for the threshold, `value`. `slope` and `sum` are the calling lane's shares of
+// the sums of add_terms(). The sum of weights is convex and decreasing in the threshold, so that steps from below the
+// root increase towards it and never pass it, except by rounding. `low` receives the low-order part of the threshold.
+// Returns whether the threshold increased.
 __device__ inline bool step_up(float slope, float sum, bool squared, float& value, float& low) {
   const float falls = quad_sum(slope) * (squared ? 2 : 1), all = quad_sum(sum);
   if (falls == 0) return false;
@@ -60,8 +62,8 @@ __device__ inline bool step_up(float slope, float sum, bool squared, float& valu
   value = fmaxf(next, value);
   return rose;
 }
-// Maximum number of Newton steps for the threshold (kMaxSteps), and for the lower bound that removes entries of a full
-// list (kCutSteps).
+// Maximum numbers of Newton steps: kMaxSteps to compute the threshold of a row, kCutSteps to compute a tighter lower
+// bound of the threshold when a list is full.
 constexpr int kMaxSteps = 64, kCutSteps = 8;
 
 // Computes the threshold by Newton's method, with one sweep over the keys per step. On input, out.value is below the
@@ -114,10 +116,11 @@ struct ListedRow {
     constexpr float slack = 4e-6f;
     floor = fmaxf(floor, largest + value - slack * (1 + fabsf(largest)));
   }
-  // Start value of Newton's method.
+  // Returns the start value of Newton's method, relative to the largest score. It is at least -1, because the threshold
+  // is at least the largest score minus one.
   __device__ float start() const { return fmaxf(floor - largest, -1); }
 
-  // Adds the terms of this lane's share of the list entries.
+  // Calls add_terms() for this lane's share of the list entries (every fourth entry).
   __device__ void add_list(int lane, float value, bool squared, float& slope, float& sum) const {
     for (int n = lane % 4; n < count; n += 4) add_terms((list[n].score - largest) - value, squared, slope, sum);
   }
@@ -141,7 +144,7 @@ struct ListedRow {
   }
 };
 
-// Loads the warp's queries to registers from the shared memory to which start() has copied them.
+// Loads the warp's queries from shared memory, to which RowSweep::start() has copied them, to registers.
 template <typename T, int D, typename S>
 __device__ void keep_queries(const RowSweep<T, D, S>& b, uint32_t (&q)[D / 16][4]) {
   copies_commit();
@@ -151,7 +154,7 @@ __device__ void keep_queries(const RowSweep<T, D, S>& b, uint32_t (&q)[D / 16][4
   for (int k = 0; k < D / 16; ++k) load_matrices(q[k], b.sq + at<D>(b.warp_row + b.lane % 16, 2 * k + b.lane / 16));
 }
 
-// Like RowSweep::scores, with the queries in registers.
+// Computes the scores of a tile of keys like RowSweep::scores, but with the queries q in registers.
 template <typename T, int D, typename S>
 __device__ float scores_of(RowSweep<T, D, S>& b, const uint32_t (&q)[D / 16][4], float (&s)[1][S::N / 8][4], int key,
                            int stage) {
@@ -263,9 +266,10 @@ __device__ void sum_listed(const RowSweep<T, D, S>& b, const ListedRow (&rows)[2
   }
 }
 
-// If the lists of a warp were too short, the warp writes 16 bytes for the second kernel to the beginning of each of its
-// rows of `out`: kMark (twice), the maximum score, and a lower bound of the threshold relative to the maximum. kMark is
-// a NaN pattern that no conversion produces.
+// If a list of a warp overflows, the warp marks all of its rows for the second kernel: it writes 16 bytes to the
+// beginning of each row of `out`, which are kMark (twice), the maximum score, and a lower bound of the threshold
+// relative to the maximum. kMark consists of two 16-bit NaNs that no conversion from fp32 produces, so it differs from
+// every output.
 constexpr uint32_t kMark = 0x7fa57fa5;
 
 template <typename T, int D, typename S>
@@ -280,7 +284,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   extern __shared__ __align__(128) char memory[];
   RowSweep<T, D, S> b{p, score_unit<NormalizerFamily::threshold>(p)};
   if (!b.start(memory, S::M * (S::row_bytes - D * 2), tiles)) return;
-  // The tables directly follow the keys, because this kernel has no values in shared memory.
+  // This kernel has no values in shared memory, so the tables of biases directly follow the keys.
   b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   const bool squared = p.normalizer == Normalizer::entmax15;
@@ -293,7 +297,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    // Rows that do not exist have no mask; with this floor, they list no keys.
+    // The scores of rows that do not exist are not masked. No score is above this floor, so they list no keys.
     if (b.row(0, h) >= b.t.q_length) rows[h].floor = INFINITY;
   }
   bool overflowed = false;  // whether a row of the warp has more candidates than its list can hold

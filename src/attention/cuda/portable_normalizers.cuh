@@ -5,16 +5,17 @@
 
 namespace lazy::kernels::cuda::portable {
 
-// Factor by which the computed scores are multiplied: log2(e) for the families that use exponentials, so that exp2 can
-// be used; 1/2 for entmax-1.5 and 1 for sparsemax, as in the definition of their thresholds.
+// Returns the factor by which scores are multiplied before the normalizer is applied: log2(e) for the families that use
+// exponentials, because the kernels compute exp2; 1/2 for entmax-1.5 and 1 for sparsemax, as in the definitions of
+// their thresholds.
 template <NormalizerFamily F>
 __device__ float score_unit(const Params& p) {
   if constexpr (F == NormalizerFamily::threshold) return p.normalizer == Normalizer::entmax15 ? 0.5f : 1.0f;
   return kLog2e;
 }
 
-// The row statistic that is subtracted from the scores, in the unit of the scores. The forward has stored it in p.lse:
-// it is the log-sum-exp or the threshold.
+// Returns the row's log-sum-exp or threshold, which is subtracted from the scores, in the unit of score_unit(). The
+// forward has stored it in p.lse.
 template <NormalizerFamily F>
 __device__ float row_anchor(const Params& p, int64_t index) {
   if constexpr (F == NormalizerFamily::sigmoid) return 0;  // sigmoid has no statistic, and p.lse may be null
@@ -41,24 +42,24 @@ __device__ float row_offset(const Params& p, const Keys& keys, float tau, float 
   return takes_tau(p.normalizer) ? elastic_offset(p, keys, tau) : 0;
 }
 
-// The fraction of a row's denominator that does not come from any key, but from the sink or from softpick's epsilon.
+// Returns the fraction of a row's denominator that comes from the sink or from softpick's epsilon, and not from a key.
 template <NormalizerFamily F>
 __device__ float outside_share(const Params& p, int head, float anchor) {
   if constexpr (F == NormalizerFamily::rectified) return static_cast<float>(kSoftpickEpsilon) * exp2_fast(-anchor);
   return takes_sink(p.normalizer) ? exp2_fast(scaled_sink(p, head) - anchor) : 0;
 }
 
-// Whether, in a row that sees only one key, the weight of this key is one (before the offset) for every score. ds
-// is then exactly 0.
+// Whether, in a row that sees only one key, the weight of this key (before the offset is added) is one for every score.
+// The gradient ds of the score is then exactly 0.
 template <NormalizerFamily F>
 __device__ bool single_key_is_one(const Params& p) {
   return !takes_sink(p.normalizer) && F != NormalizerFamily::sigmoid && F != NormalizerFamily::rectified;
 }
 
-// Returns the factor by which the backward multiplies f: 1 / (sum of f) for the exponential family and for softpick, so
-// that the rounding error of lse is not amplified (weights.cuh), otherwise 1. single: the row has only one key. closed:
-// outside_share is too small to change the sum of f. The result is zero for a row whose only key has weight one for
-// every score.
+// Returns the factor by which the backward multiplies f (see weights.cuh): `inverse` = 1 / (sum of f) for the
+// exponential family and for softpick, so that the rounding error of lse is not amplified, otherwise 1. It returns 0
+// for a row whose only key has weight one for every score. single: the row has only one key. closed: outside_share is
+// too small to change the sum of f.
 template <NormalizerFamily F>
 __device__ float row_norm(const Params& p, bool single, bool closed, float inverse) {
   // For softpick, a negative norm marks a row with a single key, whose ds is exactly 0 (see pair_weight).
@@ -81,10 +82,10 @@ __device__ inline float rectified_excess(float score, float d, float unit) {
   return fabsf(score) < 1 ? unit * expm1f(score * kLn2) : exp2_fast(d) - unit;
 }
 
-// Returns the weight and the factor of a query-key pair. d: score minus anchor (the value that is subtracted from all
-// scores of the row), -inf if masked. A NaN is treated as a nonzero weight and gives a NaN weight. lowest (exponential
-// family): the weight is nonzero if probability + offset is above this value. squared: the normalizer is entmax15.
-// score (softpick): the score before the anchor was subtracted.
+// Returns the weight and the factor f of a query-key pair. d: score minus anchor (the value that is subtracted from all
+// scores of the row), -inf if masked. A NaN is treated as a nonzero weight and gives a NaN weight. lowest: for the
+// exponential family, the weight is nonzero if probability + offset is above this value. squared: the normalizer is
+// entmax15. score: only used for softpick, the score before the anchor was subtracted.
 template <NormalizerFamily F>
 __device__ PairWeight pair_weight(float score, float d, float norm, float offset, float lowest, bool squared) {
   if constexpr (F == NormalizerFamily::threshold) {
@@ -104,8 +105,8 @@ __device__ PairWeight pair_weight(float score, float d, float norm, float offset
   }
 }
 
-// norm_term returns the term of a query-key pair in the sum of f. If the weight is nonzero, center_term times g is the
-// term of the pair in the sum of f g. For softpick, both use the weight in place of f.
+// The terms that a query-key pair adds to the sums of weights.cuh: norm_term() to the sum of f, and, if the weight is
+// nonzero, center_term() times g to the sum of f g. For softpick, both functions use the weight in place of f.
 template <NormalizerFamily F>
 __device__ float norm_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? fabsf(x.weight) : x.factor;
@@ -115,7 +116,8 @@ __device__ float center_term(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? x.weight : x.factor;
 }
 
-// The weight in the forward pass, for all families except the exponential family. It is zero if `alive` is false.
+// Returns the weight of the forward pass, for all families except the exponential family. It is zero if x.alive is
+// false.
 template <NormalizerFamily F>
 __device__ float final_weight(const PairWeight& x) {
   return F == NormalizerFamily::rectified ? positive(x.weight) : x.weight;

@@ -1,11 +1,11 @@
-// Main loop of a block of query rows over its keys. Both the portable forward and the first kernel of the portable
-// backward use it.
+// The loop of a block of query rows over its keys. The portable forward and the first kernel of the portable backward
+// use it.
 #pragma once
 #include "attention/cuda/portable.cuh"
 
 namespace lazy::kernels::cuda::portable {
 
-// The maximum over the scores that this thread holds in accumulator row h.
+// Returns the maximum of the calling thread's scores in accumulator row h (0 or 1).
 template <int N>
 __device__ float largest_of(const float (&s)[N][4], int h) {
   float most = -INFINITY;
@@ -14,10 +14,10 @@ __device__ float largest_of(const float (&s)[N][4], int h) {
   return most;
 }
 
-// Main loop of the portable kernels over the keys. S is the shape of the kernel: MI is the number of 16-row tiles per
+// Loop of a block of query rows over tiles of keys. S is the shape of the kernel: MI is the number of 16-row tiles per
 // warp, M the number of rows per block, N the number of keys per tile, `bias_entries` the size of the bias table, and
-// `threads` the number of threads per block. CAPPED: the problem has a softcap; instantiations without it do not read
-// p.softcap.
+// `threads` the number of threads per block. CAPPED: the problem has a softcap; instantiations with CAPPED = false do
+// not read p.softcap.
 template <typename T, int D, typename S, bool CAPPED = false>
 struct RowSweep {
   static constexpr int MI = S::MI, N = S::N, NT = N / 16, M = S::M;
@@ -106,8 +106,8 @@ struct RowSweep {
     if (values)
       load_tile<T, N, D, S::threads>(sv + stage * N * D * 2, v + key * p.v.token, p.v.token, t.k_length - key);
     copies_commit();
-    // Entry x of the table is the bias for the distance row - key = x - (N - 1), where row and key are counted within
-    // the tile.
+    // Entry x of the bias table is for the pairs with row - key = x - (N - 1), where `row` and `key` are indices within
+    // the tile of scores.
     if (any_score_bias(p, t, t.first, M, key, N)) {
       for (int n = 0; n < bias_loads; ++n) {
         const int x = threadIdx.x + n * S::threads;
@@ -130,7 +130,7 @@ struct RowSweep {
     product_nt<T, D, MI, NT>(s, sq, warp_row, sk + stage * N * D * 2);
     return finish_scores(s, key, stage);
   }
-  // Does the same as scores(), but s already contains the products of queries and keys.
+  // Second part of scores(): converts the products of queries and keys in s to scores.
   __device__ float finish_scores(float (&s)[MI][2 * NT][4], int key, int stage) {
     float c = p.scale * unit;
     if constexpr (CAPPED) {
@@ -165,7 +165,8 @@ struct RowSweep {
     return 1;
   }
 
-  // Calls work(key, stage) for every tile of keys.
+  // Calls work(key, stage) for every tile of keys. key: first key of the tile. stage: index of the buffer (0 or 1) that
+  // contains the tile. values: whether to load the tiles of V, too.
   template <typename Work>
   __device__ void sweep(bool values, const Work& work) {
     __syncthreads();  // other warps may still read the buffers
@@ -183,7 +184,7 @@ struct RowSweep {
   }
 };
 
-// Reductions over the four adjacent lanes that share a row.
+// quad_max and quad_sum return the maximum and the sum over the four adjacent lanes that share a row.
 __device__ inline float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));

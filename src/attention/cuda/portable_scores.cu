@@ -1,5 +1,5 @@
-// Computes score_stats for problems whose tensor-core forward does not write them, in one sweep over the keys without
-// values.
+// Computes score_stats for problems whose tensor-core forward does not write them. The kernel sweeps over the keys once
+// and does not load V.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_rows.cuh"
 

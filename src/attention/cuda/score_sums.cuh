@@ -18,20 +18,19 @@ struct ScoreStatistics {
 // exp2), and Exponential::unit is the size of the unit in nats (1 or ln 2). of(x) is zero for x <= kLowest.
 template <typename Exponential>
 struct ScoreSums {
-  static constexpr float kLowest = -150;  // replaces -inf, because -inf times zero is NaN
+  static constexpr float kLowest = -150;  // lower limit of x in e x, because with x = -inf and e = 0 the product is NaN
   float largest = -INFINITY, sum = 0, weighted = 0;
 
-  // The two updates of `weighted`. Kernels that compute e and the sum of e for another purpose call these functions
-  // directly. added() returns `weighted` plus the term of one score. shrunk() converts `weighted` to a larger maximum:
-  // shift is the old maximum minus the new maximum, shrink is Exponential::of(shift), and `sum` is the sum of e
-  // relative to the old maximum.
+  // added() returns `weighted` plus the term of one score. shrunk() converts `weighted` to a larger maximum: shift is
+  // the old maximum minus the new maximum, shrink is Exponential::of(shift), and `sum` is the sum of e relative to the
+  // old maximum. Kernels that compute e and the sum of e for the weights call these two functions directly.
   __device__ static float added(float weighted, float e, float x) { return fmaf(e, fmaxf(x, kLowest), weighted); }
   __device__ static float shrunk(float weighted, float sum, float shift, float shrink) {
     return shrink * fmaf(fmaxf(shift, kLowest), sum, weighted);
   }
 
-  // Rescales the sums to the new maximum `most`, which must not be below `largest`. A `most` of -inf means that there
-  // has been no score yet.
+  // Converts the sums to the new maximum `most`, which must not be below `largest`. `most` is -inf if there has been no
+  // score yet.
   __device__ void raise(float most) {
     const float base = most > -INFINITY ? most : 0, shift = largest - base, shrink = Exponential::of(shift);
     weighted = shrunk(weighted, sum, shift, shrink);
@@ -57,7 +56,7 @@ struct ScoreSums {
     sum += e;
     weighted += ex;
   }
-  // Merges the sums of the lane whose index differs by `distance` (xor) and which processed other keys of the same row.
+  // Adds the sums of the lane with the index (own index xor distance), which has processed other keys of the same row.
   __device__ void merge_lane(int distance) {
     ScoreSums other{__shfl_xor_sync(~0u, largest, distance), __shfl_xor_sync(~0u, sum, distance),
                     __shfl_xor_sync(~0u, weighted, distance)};

@@ -6,7 +6,7 @@
 
 namespace lazy::kernels::cuda {
 
-// Kernel argument for the softcap. value 0: scores are not capped.
+// The softcap as a kernel argument. If `value` is 0, scores are not capped.
 struct Softcap {
   float value, scale;  // x = scale * (q . k)
   constexpr explicit operator bool() const { return value > 0; }

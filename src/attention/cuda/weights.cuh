@@ -9,7 +9,7 @@
 //   entmax15                 f = sqrt(weight)    center = sum f g / sum f
 //   sigmoid                  f = w (1 - w)       center = 0
 //   softpick                 f = sign(s) p       center = sum weight g / (sum |p - exp(-lse)| + the share of eps)
-// The shares of the sink and of eps (kSoftpickEpsilon) are the fractions of the denominator that come from no key.
+// The shares of the sink and of eps (kSoftpickEpsilon) are their fractions of the denominator of the weights.
 //
 // The kernels divide p by norm = sum f (for softpick, by its denominator). The norm is one except for the rounding
 // error of lse. Without the division, g - center would amplify this error in rows in which one key has nearly all of
@@ -53,7 +53,7 @@ __device__ inline void store(void* data, int64_t at, DType type, float x) {
 struct Row {
   Keys keys;
   int position;
-  float offset;        // with tau: tau / c or tau; sigmoid: bias; other normalizers: Statistic::low
+  float offset;        // elastic(_sink): tau or tau / (visible keys); sigmoid: bias; other normalizers: Statistic::low
   float offset_scale;  // d offset / d tau
 };
 
@@ -86,8 +86,8 @@ __device__ inline float finish_score(const Params& p, const Row& r, int head, in
   return s;
 }
 
-// Running maximum of a row's scores, and the sum of their terms in the denominator of the weights (sum_term), relative
-// to this maximum. start_sum returns the state before the first key.
+// Running maximum of a row's scores, and the sum of their sum_term(), which is the denominator of the weights relative
+// to this maximum. start_sum() returns the state before the first key.
 struct RunningSum {
   float largest, sum;
 };
@@ -104,20 +104,21 @@ __device__ inline float softpick_excess(float score, float base) {
   return fabsf(score) < 1 ? unit * expm1f(score) : expf(score - base) - unit;
 }
 
-// The term that a score adds to the denominator of the weights. `base` must be finite and not below any score so far.
+// Returns the term that score s adds to the denominator of the weights: exp(s - base), or for softpick
+// |exp(s - base) - exp(-base)|. `base` must be finite and not below any score so far.
 __device__ inline float sum_term(const Params& p, float s, float base) {
   if (p.normalizer != Normalizer::softpick) return expf(s - base);
   return s == -INFINITY ? 0 : fabsf(softpick_excess(s, base));
 }
 
-// Statistics of a row, from which compute_weight(s - largest, anchor, inverse) computes the weight of score s without
-// loss of precision for large scores.
+// Statistics of a row for the forward. compute_weight(s - largest, anchor, inverse) returns the weight of score s; it
+// is precise also for large scores, because the largest score is subtracted first.
 //   largest: maximum score of the row, which is subtracted from every score first
 //   anchor: the threshold relative to `largest` (sparsemax, entmax15), otherwise 0
 //   inverse: 1 / (sum of the terms of all scores relative to `largest`); with a threshold, 1
 //   lse: the statistic that the forward stores in Params::lse
-//   low: low-order part of the threshold, which is anchor + low (sparsemax, entmax15); for softpick, the score 0 minus
-//        `largest`; otherwise 0
+//   low: for sparsemax and entmax15, the low-order part of the threshold, which is anchor + low; for softpick,
+//        -largest (the score 0 relative to `largest`); otherwise 0
 struct Statistic {
   float largest, anchor, inverse, lse, low;
 };
@@ -130,20 +131,21 @@ __device__ inline Statistic finish_sum(const Params& p, const Row& r, float larg
   return {empty ? 0 : largest, 0, 1 / sum, empty ? -INFINITY : largest + logf(sum), 0};
 }
 
-// Whether the normalizer's statistic is a threshold or a sum of exponentials. Sigmoid has neither.
+// has_threshold: the row statistic of the normalizer is a threshold. has_sum: it is a sum of exponentials. Sigmoid has
+// no row statistic.
 __host__ __device__ constexpr bool has_threshold(Normalizer n) { return in_family<NormalizerFamily::threshold>(n); }
 __host__ __device__ constexpr bool has_sum(Normalizer n) {
   return !has_threshold(n) && !in_family<NormalizerFamily::sigmoid>(n);
 }
 
-// The fraction of a row's denominator that does not come from any key, but from the sink or from softpick's epsilon.
+// Returns the fraction of a row's denominator that comes from the sink or from softpick's epsilon, and not from a key.
 __device__ inline float outside_share(const Params& p, int head, float lse) {
   if (p.normalizer == Normalizer::softpick) return static_cast<float>(kSoftpickEpsilon) * expf(-lse);
   return takes_sink(p.normalizer) ? expf(p.sink[head] - lse) : 0;
 }
 
-// Whether, in a row that sees only one key, the weight of this key is one (before the offset) for every score. ds
-// is then exactly 0. `closed`: outside_share is too small to change the sum of |f|.
+// Whether, in a row that sees only one key, the weight of this key (before the offset is added) is one for every score.
+// The gradient ds of the score is then exactly 0. `closed`: outside_share is too small to change the sum of |f|.
 __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
   if (n == Normalizer::softpick) return closed;
   return !takes_sink(n) && !in_family<NormalizerFamily::sigmoid>(n);
@@ -151,7 +153,8 @@ __device__ inline bool single_key_is_one(Normalizer n, bool closed) {
 
 struct Weight {
   float weight, factor;  // factor: f, where the gradient of the score is ds = f (g - center)
-  // The key's term in the sum of |f|; if the weight is nonzero, part * g is its term in the sum of f g.
+  // The key's term in the sum of |f|. If the weight is nonzero, part * g is the key's term in the sum of f g, where g
+  // is the gradient of the weight.
   float part;
   bool alive;
 };

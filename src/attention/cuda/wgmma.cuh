@@ -1,6 +1,7 @@
-// wgmma instructions for the tile widths in use: c += A B, where c is 64 x N in fp32. A is in shared memory or in
-// registers, B is in shared memory. TRANSPOSED: the rows of the operand are along the inner axis of the product. If
-// `accumulate` is 0, c is overwritten. The code is generated, because PTX requires a list of all accumulators.
+// wgmma instructions for the tile widths that the kernels use: c += A B, where c is 64 x N in fp32. If `accumulate` is
+// 0, c is overwritten. A is in shared memory or in registers, and B is in shared memory. A_TRANSPOSED and TRANSPOSED:
+// the rows of A or B in shared memory are along the inner (summed) axis of the product. The functions list all
+// accumulators, because PTX requires this.
 #pragma once
 #include "attention/cuda/mma.cuh"
 

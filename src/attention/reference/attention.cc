@@ -1,5 +1,5 @@
-// Reference implementation of attention and decoding, which defines the operators: float64, simple loops, all
-// normalizers and layouts.
+// Reference implementation of attention and decoding in float64 with simple loops. It supports all normalizers and
+// layouts, and it defines the results of the operators.
 #include <algorithm>
 #include <limits>
 
@@ -127,7 +127,8 @@ void backward(const Problem& p, const Backward<double>& a) {
   }
 }
 
-// Decoding gathers the cache of one sequence from its pages and then computes every row with the forward.
+// Decoding. The keys and values of a sequence are gathered from the pages of its cache, and then forward_row computes
+// every row.
 
 // Returns the gathered rows as a contiguous array (keys, kv_heads, dim).
 static std::vector<double> gather(const Problem& p, const Decode<double>& a, const ConstView& cache, int64_t b,

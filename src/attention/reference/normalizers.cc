@@ -1,4 +1,4 @@
-// The normalizers and their derivatives in float64. They define the results against which the fast kernels are tested.
+// The normalizers and their derivatives in float64. Tests compare the CPU and CUDA kernels with these functions.
 #include "attention/reference/normalizers.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace lazy::kernels::reference {
 
 namespace {
 
-// Rows with a NaN score need a special case, because sorting does not handle NaN. nan_row returns their weights and
-// statistic.
+// sparsemax and entmax15 sort the scores, and sorting does not handle NaN. For a row with a NaN score, they therefore
+// return nan_row, in which all weights and the statistic are NaN.
 bool has_nan(const std::vector<double>& score) {
   return std::any_of(score.begin(), score.end(), [](double s) { return std::isnan(s); });
 }
@@ -40,7 +40,7 @@ double offset_of(Normalizer normalizer, const RowParameters& parameters) {
 }
 bool alive(double probability, double offset) { return offset >= 0 || !(probability + offset <= 0); }
 
-// Returns the probabilities and lse. Every key is counted as a key with nonzero weight.
+// Returns the probabilities and lse. Weights::alive is the number of all keys.
 Weights probabilities(const std::vector<double>& score, double sink) {
   const double largest = std::max(sink, *std::max_element(score.begin(), score.end()));
   double sum = sink > kNoSink ? std::exp(sink - largest) : 0;
@@ -180,9 +180,10 @@ RowGradient sigmoid_backward(const std::vector<double>& score, const RowParamete
 // Softpick (arXiv 2504.20966): weight_j = max(exp(s_j) - 1, 0) / (sum_k |exp(s_k) - 1| + eps exp(m)), with m =
 // max(largest score, 0) and eps = kSoftpickEpsilon. It is computed from exp(s - m) - exp(-m), which cannot overflow.
 //
-// In the publication, m is the row's largest score. Rows in which no score is above zero would then overflow, and their
-// weights are zero for any m, so m is limited to values of at least 0 here. Because the denominator is at least exp(m)
-// - 1, eps exp(m) in place of eps changes a weight by a relative difference of at most 1e-8.
+// In the publication, m is the row's largest score. In rows without a positive score, exp(s - m) - exp(-m) could then
+// overflow; m is therefore at least 0 here, which changes no weight, because all weights of such rows are zero. The
+// publication's denominator has eps in place of eps exp(m). Because the denominator is at least exp(m) - 1, this
+// changes a weight by a relative difference of at most 1e-8.
 //
 // A score of -inf is treated as masked. lse = m + ln(denominator / exp(m)), so that weight_j = max(exp(s_j - lse) -
 // exp(-lse), 0). With g = d_weight, p_j = exp(s_j - lse) and delta = sum_k weight_k g_k, and with eps exp(m) treated as
@@ -224,8 +225,9 @@ RowGradient softpick_backward(const std::vector<double>& score, const RowParamet
 
 }  // namespace
 
-// With m = largest score and e_j = exp(s_j - m): entropy = ln sum_j e_j - sum_j e_j (s_j - m) / sum_j e_j. Using s_j -
-// m instead of s_j avoids catastrophic cancellation.
+// With m = largest score and e_j = exp(s_j - m), the entropy of the softmax of the scores is
+//   ln(sum_j e_j) - (sum_j e_j (s_j - m)) / (sum_j e_j).
+// Using s_j - m instead of s_j avoids catastrophic cancellation.
 ScoreStatistics score_statistics(const std::vector<double>& score) {
   const double largest = *std::max_element(score.begin(), score.end());
   double sum = 0, weighted = 0;

@@ -9,7 +9,7 @@
 namespace lazy::kernels::reference {
 
 struct RowParameters {
-  double offset = 0;        // elastic, elastic_sink: tau / c or tau, added to every probability
+  double offset = 0;        // elastic, elastic_sink: tau or tau / (visible keys), added to every probability
   double offset_scale = 0;  // d offset / d tau
   double sink = 0;          // softmax_sink, elastic_sink: the additional score
   double sigmoid_bias = 0;  // sigmoid: added to every score

@@ -1,4 +1,4 @@
-// Functions for rows in the reference: addresses, scores of a row, and parameters of its normalizer.
+// Functions of the reference implementation for query rows: addresses, scores, and parameters of the normalizer.
 #pragma once
 #include <cmath>
 #include <cstdlib>
@@ -49,7 +49,7 @@ std::vector<double> row_scores(const Problem& p, const Arguments& a, const Seque
   return scores;
 }
 
-// `visible` is the number of keys that the row sees.
+// Returns the parameters with which a row is normalized. `visible` is the number of keys that the row sees.
 template <typename Arguments>
 RowParameters row_parameters(const Problem& p, const Arguments& a, int64_t head, int64_t visible) {
   const double count = static_cast<double>(visible);
