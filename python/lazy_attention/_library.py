@@ -63,7 +63,7 @@ def find() -> Path:
 
 
 def check_version(version: str) -> None:
-    """Raises ImportError if PyTorch is older than the stable ABI that the libraries use."""
+    """Raises ImportError if this version of PyTorch is older than OLDEST, whose stable ABI the libraries use."""
     if tuple(int(number) for number in version.split(".")[:2]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise ImportError(f"lazy_attention: expected PyTorch {oldest} or later, found {version}")

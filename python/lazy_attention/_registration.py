@@ -133,8 +133,8 @@ def _refusal(name: str, reason: str):
     return refuse
 
 
-# Fake kernels. They return empty tensors with the shapes and types of the results. They do not validate the arguments;
-# the real kernels do.
+# Fake kernels. They return empty tensors with the shapes and types of the results. Only the real kernels validate the
+# arguments.
 
 
 def _outputs(q: Tensor, v: Tensor, normalizer: str, return_stats: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -244,7 +244,7 @@ def _register_fakes() -> None:
         torch_library.register_fake(f"lazy::{name}", fake, lib=_library)
 
 
-# Autograd
+# Autograd kernels and formulas.
 
 
 def _wants_gradient(*tensors: Tensor | None) -> bool:
@@ -423,7 +423,7 @@ def _register_autograd() -> None:
         register(f"{name}_backward", _no_second_derivative(f"{name}_backward"))
 
 
-# Autocast
+# Autocast rules.
 
 
 def _register_autocast(device: str) -> None:

@@ -34,7 +34,7 @@ _SHAPES = {
     },
 }
 
-# Arguments of scaled_dot_product_attention and of FlashAttention, and what to pass instead.
+# Argument names of scaled_dot_product_attention and of FlashAttention -> advice what to pass instead, for error messages.
 _INSTEAD = {
     "is_causal": "pass causal=",
     "softmax_scale": "pass scale=",

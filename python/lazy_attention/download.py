@@ -219,7 +219,7 @@ def fetch(repository, revision, file, target, arguments, hub):
         if not wrong:
             break
         partial.unlink()
-        if last or not continued:  # a resumed file may be of an older version: retry from the start
+        if last or not continued:  # otherwise the file was resumed, possibly from an older version: download all of it
             raise DownloadError(f"{url}: {wrong}")
     with open(partial, "rb") as content:
         os.fsync(content.fileno())

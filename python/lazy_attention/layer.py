@@ -22,8 +22,8 @@ def _entries(t: Tensor) -> tuple:
 
 
 class KVCache:
-    """The keys and values of all previous tokens, for one layer. For inference only: raises RuntimeError if gradients
-    are enabled.
+    """The keys and values of all previous tokens, for one layer. It only supports inference: `extend` raises
+    RuntimeError if gradients are enabled.
 
     ``keys`` and ``values`` are (batch, capacity, kv heads, head_dim). The first ``length`` positions are valid. The
     capacity doubles when it is exhausted.

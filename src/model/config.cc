@@ -1,4 +1,5 @@
-// Implementation of ModelConfig: [model] in TOML, validation and parameter counts. config.json is in config_json.cc.
+// Implementation of ModelConfig: reading section [model] of a TOML file, validation and parameter counts.
+// config_json.cc reads and writes config.json.
 #include "model/config.h"
 
 #include <algorithm>
@@ -100,8 +101,8 @@ constexpr ModelFamily kConvertible[] = {ModelFamily::llama,   ModelFamily::mistr
                                         ModelFamily::phi3,    ModelFamily::gemma2,     ModelFamily::gemma3,
                                         ModelFamily::gpt_oss, ModelFamily::granite_swa};
 
-// Returns the normalizer of a converted model whose original normalizer is `softmax`. Learned sinks remain in the
-// denominator.
+// Returns the elastic normalizer that replaces `softmax`, the normalizer of the original model, in a conversion to Lazy
+// Attention. If the original model has learned sinks, the converted model has them, too.
 Normalizer with_offset(Normalizer softmax) {
   return softmax == Normalizer::softmax_sink ? Normalizer::elastic_sink : Normalizer::elastic;
 }
@@ -109,7 +110,7 @@ Normalizer without_offset(Normalizer elastic) {
   return elastic == Normalizer::elastic_sink ? Normalizer::softmax_sink : Normalizer::softmax;
 }
 
-// The normalizer of the converted models of a family.
+// Returns the normalizer of a model of this family after its conversion to Lazy Attention.
 Normalizer converted_normalizer(ModelFamily family) {
   ModelConfig defaults;
   if (const Family* found = find_family(name(family))) found->defaults(defaults);
@@ -143,7 +144,8 @@ std::vector<std::string> convertible_families() {
 ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window) {
   ModelConfig out = config;
   AttentionConfig& a = out.attention;
-  // The checkpoint layouts that `lazy train` writes can store tau and the distance bias for every mixer.
+  // own_layout: the checkpoint layout is not the layout of a transformers family but one of `lazy train`, which can
+  // store tau and the distance bias for every mixer.
   const bool own_layout = !config.all_attention() || config.architecture() == "LazyForCausalLM";
   if (!own_layout && !is_convertible(config.family))
     fail("model", "conversion to Lazy Attention: expected one of {}, found {}", fmt::join(convertible_families(), ", "),
@@ -454,7 +456,7 @@ ModelConfig ModelConfig::from_toml(Config& config) {
   m.attention.distance_bias_init_std = s.number("distance_bias_init_std", m.attention.distance_bias_init_std);
   m.attention.distance_bias_init_apart = s.boolean("distance_bias_init_apart", m.attention.distance_bias_init_apart);
   ModelConfig check = m;
-  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // a vocab_size of 0 is replaced later, so it is checked as 1
+  check.vocab_size = std::max<int64_t>(m.vocab_size, 1);  // 0 is valid here: the caller replaces it later
   try {
     check.validate();
   } catch (const Error& e) {

@@ -145,7 +145,7 @@ struct AttentionConfig {
   bool query_bias = true;            // used with qkv_bias; false: the bias of q_proj stays 0
   bool output_bias = false;          // o_proj has a bias
   bool qk_norm = false;              // RMSNorm of every query and key head before RoPE
-  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads, one over all key heads
+  bool qk_norm_joint = false;        // with qk_norm: one RMSNorm over all query heads together, one over all key heads
   bool scale_scores = true;          // the products of queries and keys are scaled by head_dim^-0.5
   bool scale_by_layer = false;       // products of queries and keys are also scaled by 1 / (layer + 1)
   double multiplier = 0;             // if not 0: scale of the products of queries and keys instead of head_dim^-0.5
@@ -159,7 +159,7 @@ struct PositionConfig {
   std::vector<double> layer_bases;   // rope_base per layer; 0: no RoPE in that layer; empty: rope_base in all layers
   double partial_rotary_factor = 1;  // fraction of each head's dimensions, from the first one on, that RoPE rotates
   bool rope_interleaved = false;     // RoPE rotates dimensions (2n, 2n + 1) as a pair; false: (n, n + rotary_dim() / 2)
-  ops::RopeScaling rope_scaling;     // the type "dynamic" is applied by rope_at(), other types by the operator
+  ops::RopeScaling rope_scaling;     // rope_at() applies the type "dynamic", the RoPE operator applies other types
   // For "longrope": the factors that replace rope_scaling.pair_factors for sequences longer than original_length.
   std::vector<double> long_pair_factors;
   bool scale_windowed_layers = true;  // false: rope_scaling applies only to layers without a window
@@ -232,7 +232,7 @@ struct ModelConfig {
   int64_t vocab_size = 32000;
   int64_t hidden_size = 1024;
   int64_t num_layers = 24;
-  int64_t max_length = 4096;  // training length in tokens; max_position_embeddings in config.json
+  int64_t max_length = 4096;  // length of training sequences in tokens; max_position_embeddings in config.json
   AttentionConfig attention;
   PositionConfig positions;
   MlpConfig mlp;
@@ -243,7 +243,7 @@ struct ModelConfig {
   bool tie_embeddings = false;
   AdaptiveVocabulary adaptive;        // if used, it replaces the embedding table and the output head
   double init_std = 0.02;             // standard deviation of the initial weights
-  bool scaled_residual_init = false;  // o_proj and down_proj use init_std / sqrt(2 num_layers), as in GPT-2
+  bool scaled_residual_init = false;  // initialize o_proj and down_proj with init_std / sqrt(2 num_layers), as in GPT-2
   int64_t bos_token_id = 1;
   int64_t eos_token_id = 2;
   // True for a Lazy Attention model that to_lazy() created and that keeps the checkpoint layout of its original family.
@@ -252,8 +252,8 @@ struct ModelConfig {
   bool converted = false;
   uint64_t tokenizer_fingerprint = 0;  // Tokenizer::fingerprint() of the tokenizer used in training; 0: not recorded
 
-  bool is_plain_llama() const;      // is_plain_attention() in every layer; no window
-  bool is_plain_attention() const;  // softmax with RoPE as in Llama; no distance bias or gate
+  bool is_plain_llama() const;      // every layer has attention with is_plain_attention() and without a window
+  bool is_plain_attention() const;  // softmax with RoPE as in Llama, without a distance bias and without a gate
   // True if q_proj contains both queries and gates, grouped by key-value head, as in the released models of gated
   // attention, which extend Qwen3.
   bool gates_in_queries() const { return family == ModelFamily::qwen3 && attention.gate != GateKind::none; }
@@ -274,7 +274,7 @@ struct ModelConfig {
   bool rotates() const { return positions.kind == PositionKind::rope && positions.rope_base > 0; }
   bool has_plain_rope() const;              // RoPE as in Llama
   int64_t rotary_dim() const;               // number of dimensions of a head that RoPE rotates
-  double score_scale(int64_t layer) const;  // factor of the products of queries and keys
+  double score_scale(int64_t layer) const;  // factor by which the products of queries and keys are multiplied
   double rope_base_of(int64_t layer) const;
   int64_t intermediate() const;  // mlp.intermediate_size, or the size inferred from hidden_ratio
   // Returns the standard deviation of the initial values of a matrix. `name` is relative to the layer, for example
@@ -298,20 +298,21 @@ struct ModelConfig {
   static ModelConfig from_toml(Config& config);
   // Reads LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, LazyForCausalLM and the families of
   // model/families/, as written by transformers 4 or 5, with key names of Hugging Face (num_attention_heads,
-  // rms_norm_eps) or of FLA, flash-linear-attention (num_heads, norm_eps). Error for unsupported features such as
-  // quantized weights.
+  // rms_norm_eps) or of FLA, flash-linear-attention (num_heads, norm_eps). Throws an Error for unsupported features
+  // such as quantized weights.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& file);
   static ModelConfig from_directory(const std::filesystem::path& directory);  // reads config.json in this folder
   nlohmann::ordered_json to_json() const;                                     // config.json in Hugging Face format
 };
 
-// The folder named by model.from, or the model inside it if it is a run folder; empty if the key is absent.
+// Returns the model folder that the key model.from names, or, if it names a run folder, the model folder inside it.
+// Returns an empty path if the key is absent.
 std::filesystem::path pretrained_folder(Config& config);
 
-// RoPE's base and scaling for a sequence of `length` tokens. They differ from the configuration only for sequences
-// longer than original_length, with two scaling types: with "dynamic" the base grows (NTK-aware), and with "longrope"
-// the long factors replace the short ones. As in transformers, `length` is the number of tokens from the start of the
-// sequence to the end of the current forward pass.
+// RoPE's base and scaling for a sequence of a given length. rope_at() returns them. They differ from the configuration
+// only for sequences longer than original_length, with two scaling types: with "dynamic" the base grows (NTK-aware),
+// and with "longrope" the long factors replace the short ones. As in transformers, `length` is the number of tokens
+// from the start of the sequence to the end of the current forward pass.
 struct Rope {
   double base = 0;  // 0: no rotation
   ops::RopeScaling scaling;
@@ -334,7 +335,7 @@ ParameterCount count_parameters(const ModelConfig& config);
 // original model, because ReLU(softmax + 0) = softmax. An existing distance bias is retained. Throws an Error that
 // lists the convertible families if this family cannot be converted.
 ModelConfig to_lazy(const ModelConfig& config, int64_t distance_bias_window);
-// The inverse of to_lazy(): the configuration of the original family.
+// Returns the configuration of the original family for a configuration that to_lazy() returned.
 ModelConfig without_conversion(const ModelConfig& config);
 // Values of model_type that to_lazy() supports.
 std::vector<std::string> convertible_families();
@@ -344,7 +345,8 @@ std::vector<std::string> convertible_families();
 // model, because embeddings are often padded. It may also have more tokens; then only a text that contains a token
 // without an embedding causes an error.
 void check_tokenizer(const ModelConfig& config, uint64_t fingerprint, const std::string& source);
-// The same check for a corpus. In addition, its tokenizer must not have more tokens than the model's vocabulary.
+// Does the check of check_tokenizer() for the tokenizer of a corpus. In addition, this tokenizer must not have more
+// tokens than the model's vocabulary.
 void check_corpus(const ModelConfig& config, uint64_t fingerprint, int64_t vocab_size, const std::string& source);
 
 // Throws an Error that names `field` of the configuration if `value` is out of range.

@@ -25,7 +25,7 @@ namespace {
 
 const std::vector<std::string> kTypes = {"llama", "mistral", "qwen2", "qwen3", "lazy_attention"};
 
-// Defaults of the configuration classes of transformers that differ from the defaults of ModelConfig.
+// Defaults that the configuration classes of transformers use for absent fields and that differ from ModelConfig's.
 struct FamilyDefaults {
   int64_t kv_heads = 0, head_dim = 0, max_length = 0;  // 0: derived from other fields
 };
@@ -72,7 +72,8 @@ void read_biases(const Fields& fields, const std::string& type, ModelConfig& m) 
   }
 }
 
-// The field names of FLA are read only in Lazy models, because transformers ignores them in the other families.
+// Reads the numbers and sizes of the heads. The field names of FLA (flash-linear-attention) are read only in Lazy
+// models, because transformers ignores them in the other families.
 void read_heads(const Fields& fields, const std::string& type, ModelConfig& m) {
   const FamilyDefaults defaults = family_defaults(type);
   const bool fla = type == "lazy_attention";
@@ -195,7 +196,8 @@ bool config_json::is_gelu_tanh(const std::string& activation) {
 void config_json::require_silu(const Fields& fields) {
   std::string activation = "silu";
   fields.string({"hidden_act"}, activation);
-  if (activation != "silu" && activation != "swish" && activation != "swiglu") {  // FLA writes swiglu
+  if (activation != "silu" && activation != "swish" &&
+      activation != "swiglu") {  // flash-linear-attention writes swiglu
     fail(kOperation, "{}: hidden_act: expected silu or swish, found '{}'", fields.file(),
          to_valid_utf8(activation.substr(0, 80)));
   }
@@ -344,7 +346,7 @@ double yarn_attention_factor(double factor, double mscale, double mscale_all_dim
 
 void read_attention_factor(const Fields& rope, ops::RopeScaling& s) {
   rope.number({"attention_factor"}, s.attention_factor);
-  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // RopeScaling uses 0 for the default
+  if (rope.find({"attention_factor"}) && s.attention_factor <= 0)  // in RopeScaling, 0 would mean the default
     rope.wrong("attention_factor", "more than 0", s.attention_factor);
 }
 
@@ -373,8 +375,8 @@ bool is_layer_type(const std::string& name) { return name == "full_attention" ||
 
 }  // namespace
 
-// transformers 4 writes rope_theta and rope_scaling at the top level. transformers 5 writes rope_parameters, but
-// prefers rope_scaling if both are present.
+// Reads RoPE's base and scaling. transformers 4 writes rope_theta and rope_scaling at the top level. transformers 5
+// writes rope_parameters, but prefers rope_scaling if both are present.
 void read_rope(const Fields& fields, ModelConfig& m) {
   fields.number({"rope_theta"}, m.positions.rope_base);
   std::string model_type;
@@ -429,8 +431,8 @@ void read_rope(const Fields& fields, ModelConfig& m) {
   }
   if (type != "linear") s.original_length = phi3 ? 4096 : m.max_length;
   if (type == "llama3" || may_infer_factor) {
-    // For Phi-3 only the field at the top level counts, because transformers overwrites the value inside
-    // rope_parameters.
+    // For Phi-3, only the field at the top level is read, because transformers overwrites the value inside
+    // rope_parameters with it.
     if (!phi3) inner.integer({"original_max_position_embeddings"}, s.original_length);
     fields.integer({"original_max_position_embeddings"}, s.original_length);
     if (s.original_length < 1)
@@ -485,8 +487,8 @@ void write_rope(const ModelConfig& m, nlohmann::ordered_json& out) {
 
 namespace {
 
-// Families in which only some layers use the window if layer_types is absent: all layers except every `period`-th one,
-// starting at layer `first_full`.
+// Families whose layers use the sliding window according to a fixed pattern if layer_types is absent: layer
+// `first_full` and every `period`-th layer after it do not use the window, and all other layers use it.
 struct LayerPattern {
   std::string_view type;
   int64_t window, first_full, period;  // window: default of sliding_window

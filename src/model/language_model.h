@@ -130,7 +130,7 @@ class LanguageModel {
   const std::vector<ShardUnit>& shard_units() const;
   void set_shard_hooks(ShardHooks* hooks);
   bool decays(const std::string& parameter_name) const;     // whether weight decay applies to the parameter
-  bool keep_fp32(const std::string& parameter_name) const;  // whether it is saved in fp32 even in bf16 models
+  bool keep_fp32(const std::string& parameter_name) const;  // whether save() writes it in fp32 even with dtype "bf16"
 
   at::Tensor distance_bias(int64_t layer) const;  // (heads, distances); undefined in layers without a distance bias
   at::Tensor tau(int64_t layer) const;            // offset of Elastic-Softmax, (heads); undefined for other normalizers
@@ -141,7 +141,8 @@ class LanguageModel {
   // differ. The new model has this model's weights and device, tau = offset_init, and zeros in a new distance bias.
   LanguageModel converted(const ModelConfig& config) const;
 
-  // Replaces the weights by those in `directory`, which must have the same shapes. Used to resume from a checkpoint.
+  // Replaces the weights by the weights in `directory`, which must have the same shapes. Used to resume from a
+  // checkpoint.
   void load_weights(const std::filesystem::path& directory);
   // Fingerprint of the training data's tokenizer. It is saved in config.json and checked by `lazy generate` and `lazy
   // eval`.

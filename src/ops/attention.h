@@ -26,17 +26,18 @@ struct AttentionOptions {
   int64_t window = -1;            // w: each query sees its own key and the w - 1 keys before it; -1: no window
   bool return_stats = false;
   bool return_score_stats = false;  // also returns statistics of the scores; implies return_stats
-  // The value of the operator argument return_stats.
+  // Returns the value of the operator's integer argument return_stats.
   int64_t stats_level() const { return return_score_stats ? 2 : return_stats ? 1 : 0; }
   bool deterministic = false;
   at::Tensor sink;  // (heads) fp32: sink logits, for the normalizers "softmax_sink" and "elastic_sink"
   at::Tensor alibi_slopes;
   at::Tensor cu_seqlens_q,
-      cu_seqlens_k;  // packed documents: q is (tokens, heads, head_dim); no tensor has a batch axis
+      cu_seqlens_k;  // only for packed documents: q is then (tokens, heads, head_dim), and no tensor has a batch axis
 };
 
-// q (batch, length, heads, head_dim); k, v (batch, key_length, kv_heads, head_dim). distance_bias (heads, W) fp32; tau,
-// sink and alibi_slopes (heads) fp32. An undefined tensor means that the argument is not given.
+// Computes attention. q is (batch, length, heads, head_dim); k and v are (batch, key_length, kv_heads, head_dim).
+// distance_bias is (heads, W) fp32; tau, sink and alibi_slopes are (heads) fp32. An undefined tensor means that the
+// argument is not given.
 //
 // Returns out with the shape of q (last dimension value_dim), lse fp32 (batch, heads, length) and stats fp32 (n, batch,
 // heads, length). n is 3, or 5 with return_score_stats; stats is empty if no statistics were requested.

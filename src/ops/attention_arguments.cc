@@ -15,7 +15,7 @@ namespace lazy::ops {
 
 using kernels::DType;
 
-// Like TORCH_CHECK, with a message that begins with the name of the operator: a variable `operation` in the scope.
+// TORCH_CHECK with a message that begins with the operator's name, which the caller's variable `operation` contains.
 #define LAZY_EXPECT(condition, ...) TORCH_CHECK(condition, "lazy::", operation, ": expected ", __VA_ARGS__)
 
 namespace {
@@ -41,7 +41,7 @@ const kernels::NormalizerTraits& normalizer_from(const char* operation, std::str
               "\"");
 }
 
-// Checks that a parameter is given if and only if the normalizer requires it.
+// Checks that a parameter is given if the normalizer takes it (`takes`), and that it is not given otherwise.
 void check_taken(const AttentionArguments& a, bool given, const kernels::NormalizerTraits& normalizer,
                  bool kernels::NormalizerTraits::*takes, const char* name) {
   const char* const operation = a.operation;
@@ -65,7 +65,8 @@ DType dtype_from(const char* operation, at::ScalarType type) {
   }
 }
 
-// Checks the parameter t with one entry (or one row) per head; any strides are allowed.
+// Checks that t, a parameter with one entry (rank 1) or one row (rank 2) per head, has the expected dtype, device and
+// shape. Any strides are allowed.
 void check_parameter(const AttentionArguments& a, const OptionalTensor& t, const char* name, int64_t rank) {
   if (!given(t)) return;
   const char* const operation = a.operation;

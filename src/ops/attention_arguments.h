@@ -22,7 +22,7 @@ struct AttentionArguments {
   const OptionalTensor &cu_seqlens_q, &cu_seqlens_k;
   bool deterministic;
   const char* operation = "attention";  // name of the operator in error messages
-  bool paged = false;                   // k and v are page pools: their first axis is the page, not the batch
+  bool paged = false;                   // whether k and v are page pools, whose first axis is the page, not the batch
 };
 
 // Checks ranks, dtypes, devices and sizes. It does not read tensor data and therefore also runs for Meta tensors.
@@ -46,7 +46,7 @@ kernels::Problem attention_problem(const AttentionArguments& a, at::Tensor& cu_q
 kernels::ConstView const_view(const at::Tensor& t);  // t: (batch, token, head, dim) or (token, head, dim)
 kernels::View view(const at::Tensor& t);
 
-// The dtype of lse, stats and the per-head parameters: fp64 if q is fp64, otherwise fp32.
+// Returns the dtype of lse, stats and the per-head parameters for q of dtype `type`: fp64 for fp64, otherwise fp32.
 at::ScalarType accumulate_type(at::ScalarType type);
 
 using AttentionOutputs = std::tuple<at::Tensor, at::Tensor, at::Tensor>;

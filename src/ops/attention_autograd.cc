@@ -1,5 +1,6 @@
-// lazy::attention for the C++ program: the Meta kernels, which compute only shapes, the autograd kernels and the entry
-// points. The Python package implements autograd for the same operators in python/lazy_attention/_registration.py.
+// The Meta kernels of lazy::attention, which compute only shapes, and, for the C++ program, the autograd kernels and
+// the C++ entry points. The Python package implements autograd for the same operators in
+// python/lazy_attention/_registration.py.
 #include "ops/attention.h"
 #include "ops/attention_arguments.h"
 #include "ops/cuda_library.h"
@@ -40,7 +41,7 @@ TORCH_LIBRARY_IMPL(lazy, Meta, m) {
   m.impl("attention_backward", attention_backward_meta);
 }
 
-// The autograd kernels. The backward pass is a separate operator, so that torch.compile can trace it.
+// Autograd kernels. They call the backward pass as a separate operator, so that torch.compile can trace it.
 
 namespace {
 

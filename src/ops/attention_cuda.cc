@@ -23,7 +23,7 @@ CudaKernel kernel_from(const std::string& name) {
   for (const auto kernel : {CudaKernel::plain, CudaKernel::portable, CudaKernel::hopper}) {
     if (name == kernels::name(kernel)) return kernel;
   }
-  return CudaKernel::automatic;  // also for "reference", which the callers have handled already
+  return CudaKernel::automatic;  // for "automatic", and for "reference", which the callers handle before this call
 }
 
 CudaCall make_call(bool deterministic) {
@@ -81,7 +81,7 @@ struct Prepared {
   int64_t size = 0;  // padded head size; 0: the tensors are used as given
 
   Prepared(const AttentionArguments& a, CudaCall& call) : q(a.q), k(a.k), v(a.v), p(attention_problem(a, cu_q, cu_k)) {
-    // The plain kernel also computes problems without queries or without keys.
+    // The plain kernel needs no padding. It also computes problems without queries or without keys.
     const bool plain = call.kernel == CudaKernel::plain || p.dtype == kernels::DType::f32 ||
                        p.dtype == kernels::DType::f64 || a.q.numel() == 0 || a.k.numel() == 0;
     size = plain ? 0 : padded_size(p, call.kernel);
@@ -115,7 +115,7 @@ struct Prepared {
             a.cu_seqlens_k,
             a.deterministic};
   }
-  // Returns memory for the result `t`: t itself, or a tensor with the padded head size.
+  // Returns the tensor to which the kernel writes the result `t`: t itself, or a new tensor with the padded head size.
   at::Tensor room(const at::Tensor& t) const {
     if (!t.numel() || !size || t.size(-1) == size) return t;
     auto sizes = t.sizes().vec();
@@ -128,8 +128,8 @@ void keep(at::Tensor& result, const at::Tensor& room) {
   if (!result.is_same(room)) result.copy_(room.narrow(-1, 0, result.size(-1)));
 }
 
-// for_backward: the fourth result is alive_sum (see empty_alive_sum), which has no elements if the backward pass does
-// not need it.
+// Runs the forward pass. for_backward: the fourth result is alive_sum (see empty_alive_sum), which has no elements if
+// the backward pass does not need it.
 ForwardOutputs run_forward(const AttentionArguments& a, int64_t return_stats, bool for_backward) {
   const DeviceGuard guard(a.q);
   CudaCall call = make_call(a.deterministic);

@@ -4,7 +4,8 @@
 
 namespace lazy::ops {
 
-// RoPE tables on the GPU, indexed by position and by pair (n, n + head_dim / 2). Null pointers: no rotation.
+// RoPE tables on the GPU, indexed by position and by the pair n of dimensions (n, n + head_dim / 2). The pointers are
+// null if no rotation is applied.
 struct Rotation {
   const float *cos = nullptr, *sin = nullptr;
 };

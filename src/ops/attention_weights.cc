@@ -40,8 +40,8 @@ at::Tensor entmax15(const at::Tensor& s) {
   return at::relu(x - threshold.gather(-1, support - 1)).square();
 }
 
-// Softpick (arXiv 2504.20966); attention/reference/normalizers.cc has the reference. The sum and the largest score
-// include only visible keys.
+// Returns the weights of softpick (arXiv 2504.20966), as defined in attention/reference/normalizers.cc. The sum and the
+// largest score include only visible keys.
 at::Tensor softpick(const at::Tensor& s) {
   const at::Tensor m = s.amax(-1, true).clamp_min(0).detach();
   const at::Tensor excess = ((s - m).exp() - (-m).exp()).masked_fill(s.isneginf(), 0);
@@ -54,8 +54,8 @@ kernels::Normalizer normalizer_of(const AttentionOptions& options) {
   return *found;
 }
 
-// Softmax over the last axis of scores of shape (batch, heads, queries, keys). For a normalizer with a sink, the sink
-// is one more score, whose probability is not returned.
+// Returns the softmax over the last axis of scores (batch, heads, queries, keys). For a normalizer with a sink, the
+// sink is one more score, whose probability is not returned.
 at::Tensor probabilities(const at::Tensor& s, const AttentionOptions& options) {
   if (!kernels::traits(normalizer_of(options)).takes_sink) return at::softmax(s, 3);
   const at::Tensor sink = by_heads(options.sink, s).expand({s.size(0), -1, s.size(2), 1});

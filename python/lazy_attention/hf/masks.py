@@ -91,7 +91,7 @@ def _documents_of_keys(
     if window == 1:
         after = torch.ones_like(after)
     linked = torch.where(keys <= first, torch.cat((before[:, :1], before[:, :-1]), 1) == before, after)
-    linked = linked & (keys != last + 1)  # cache slots after the last query form a separate document
+    linked = linked & (keys != last + 1)  # unused cache slots after the last query form a separate document
     linked = torch.cat((torch.ones_like(linked[:, :1]), linked[:, 1:]), 1)
     document = (~linked).cumsum(1)
     if check:
@@ -130,7 +130,8 @@ def lazy_mask(
     device="cpu",
     **_,
 ) -> Tensor | None:
-    """Mask function for attn_implementation="lazy". It has the same arguments as transformers' ``sdpa_mask``.
+    """Creates the mask for attn_implementation="lazy" (see the top of this file). transformers calls this function with
+    the same arguments as ``sdpa_mask``.
 
     Raises ValueError for a mask that the operator cannot represent. Under torch.compile the values of the mask cannot
     be read, so the mask is not checked.

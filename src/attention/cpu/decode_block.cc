@@ -295,8 +295,8 @@ HWY_INLINE void gather_dims(const AliveList& list, const uint8_t* const* rows, s
   for (; d < dims; d += kLanes) gather_rows<Load, kR, 1>(list, rows, d, out + d, out_row);
 }
 
-// Lists those of kBlock keys that have a nonzero weight in at least one of one or two rows of weights, and the
-// addresses of their rows of V.
+// The keys of a block of kBlock keys that have a nonzero weight in one or two rows of weights, and the addresses of
+// their rows of V.
 struct AliveRows {
   AliveList list;
   const uint8_t* rows[kBlock];

@@ -54,7 +54,8 @@ class AttentionMixer : public Mixer {
   at::Tensor r_proj, content_bias, position_bias;
 
  private:
-  // Attention over packed documents: q, k, v (1, tokens, heads, head_dim) -> (tokens, heads, head_dim).
+  // Computes the attention over packed documents. q, k and v are (1, tokens, heads, head_dim); the result is (tokens,
+  // heads, head_dim).
   at::Tensor attend_packed(const at::Tensor& q, at::Tensor k, at::Tensor v, const PackedSequences& packed,
                            ops::AttentionOptions options, at::Tensor* stats) const;
 
@@ -80,13 +81,15 @@ class AttentionMixer : public Mixer {
   // the rounding uses one scale per token, each key-value head of a token has a separate scale.
   at::Tensor as_cached(const at::Tensor& tokens) const;
 
-  // Computes attention with materialized scores and weights, for activation hooks.
+  // Computes attention with scores and weights as tensors, so that activation hooks can read and change them. `first`
+  // is the position of the first query.
   at::Tensor attend_explicitly(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t first,
                                const LayerHooks& probe, at::Tensor* stats) const;
 
-  // Attention with a streaming cache: a KV cache of constant size that retains only some of the tokens (streaming.h).
+  // Computes attention with a streaming cache: a KV cache of constant size that retains only some of the tokens
+  // (streaming.h).
   at::Tensor stream(const std::vector<at::Tensor>& parts, int64_t layer, KVCache& cache) const;
-  // Attention with Transformer-XL positions. Returns (batch, length, heads, head_dim).
+  // Computes attention with the relative positions of Transformer-XL. Returns (batch, length, heads, head_dim).
   at::Tensor attend_relative(const NormOutput& x, const std::vector<at::Tensor>& parts, int64_t layer,
                              const ForwardOptions& options, at::Tensor* stats) const;
   ops::AttentionOptions attention_options() const;

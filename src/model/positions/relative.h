@@ -14,7 +14,7 @@ namespace lazy {
 // frequencies 10000^(-2t / dim), then the cosines. Distances are clamped to `clamp` (0: not clamped).
 at::Tensor relative_encodings(int64_t count, int64_t dim, int64_t clamp, const at::TensorOptions& options);
 
-// The number of encodings (rows of r) that relative_attention requires for a text of `keys` tokens.
+// Returns the number of encodings (rows of r) that relative_attention requires for a text of `keys` tokens.
 int64_t relative_reach(int64_t keys, const Segments& segments, int64_t window);
 
 struct RelativeInputs {
@@ -33,17 +33,17 @@ struct RelativeInputs {
   int64_t first = 0;  // position of the first key in its text
 };
 
-// Attention with the scores s_ij = ((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(head_dim) + bias_(i-j) over the keys j
-// from segments.first_seen(i) to i. Returns the output (batch, queries, heads, head_dim) in the dtype of q, and the
-// statistics of the attention operator (undefined if not requested). Scores and weights are fp32 (fp64 for fp64
+// Computes attention with the scores s_ij = ((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(head_dim) + bias_(i-j) over the
+// keys j from segments.first_seen(i) to i. Returns the output (batch, queries, heads, head_dim) in the dtype of q, and
+// the statistics of the attention operator (undefined if not requested). Scores and weights are fp32 (fp64 for fp64
 // inputs). Blocks of queries are recomputed in the backward pass, so memory is linear in the length.
 std::pair<at::Tensor, at::Tensor> relative_attention(const RelativeInputs& in);
 
-// The scores (batch, heads, queries, keys) for all keys of `in`, fp32 (fp64 for fp64 inputs). The score is -inf for
-// keys that are masked: later keys, and keys outside the window or outside the segment and its memory.
+// Returns the scores (batch, heads, queries, keys) for all keys of `in`, in fp32 (fp64 for fp64 inputs). The score is
+// -inf for keys that are masked: later keys, and keys outside the window or outside the segment and its memory.
 at::Tensor relative_scores(const RelativeInputs& in);
 
-// The weighted sum of v, (batch, queries, heads, head_dim) in v's dtype.
+// Returns the weighted sums of in.v, (batch, queries, heads, head_dim), in v's dtype.
 at::Tensor relative_values(const at::Tensor& weights, const RelativeInputs& in);
 
 }  // namespace lazy
