@@ -34,7 +34,7 @@ _SHAPES = {
     },
 }
 
-# Argument names of scaled_dot_product_attention and of FlashAttention -> advice what to pass instead, for error messages.
+# Argument names of scaled_dot_product_attention and of FlashAttention, and the advice that the error message gives.
 _INSTEAD = {
     "is_causal": "pass causal=",
     "softmax_scale": "pass scale=",

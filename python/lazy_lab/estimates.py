@@ -17,7 +17,8 @@ class Forecast:
         self.seconds = {step.name: records[step.name]["seconds"] for step in steps if step.name in records}
         measured = [(step, self.seconds[step.name]) for step in steps if step.work and step.name in self.seconds]
         if measured:
-            # The fixed times are only estimates, and a step spends at least a tenth of its time on its work.
+            # The fixed times are only estimates and may exceed the measured time of a step. At least a tenth of the
+            # measured time is therefore attributed to the work.
             seconds = sum(max(seconds - step.fixed_seconds, 0.1 * seconds) for step, seconds in measured)
             rate = seconds / sum(step.work for step, _ in measured)
         self.rate = rate

@@ -10,7 +10,7 @@ STYLE = {  # kind of model -> (label, color, line style)
     "softmax": ("softmax, continued", charts.color("s1"), "-"),
     "lazy": ("Lazy", charts.color("s0"), "-"),
 }
-FIGURES = []  # (title, function from results.json to an SVG image, or None without data)
+FIGURES = []  # (title, function that maps results.json to an SVG image, or to None if it lacks the data)
 
 
 def by_kind(results, *keys, kinds=STYLE):
@@ -26,7 +26,8 @@ def by_kind(results, *keys, kinds=STYLE):
 
 
 def figure(title, x, y, *keys, **options):
-    """Decorates a function that draws on (axes, results, models); models: see by_kind()."""
+    """Decorates a function draw(axes, results, models) and adds it to FIGURES. `models` is the result of by_kind() for
+    `keys` and `options`; if it is empty, the figure is omitted."""
 
     def decorate(draw):
         def image(results):

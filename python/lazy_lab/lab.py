@@ -21,7 +21,7 @@ STUDIES = {"toys": "toy models of the attention sink", "gpt2": "the attention si
 
 
 def named_folders(option, texts):
-    """Parses NAME=DIR. Returns [(name, folder)]."""
+    """Parses the values NAME=DIR of an option. Returns [(name, folder)]. The name is "model" if only DIR is given."""
     found = {}
     for text in texts:
         name, folder = text.split("=", 1) if "=" in text else ("model", text)
@@ -59,9 +59,9 @@ def parse(arguments):
 
 
 def selected(plan, only):
-    """Returns the names of the steps to run, together with the steps that they need. Without --only, these are all
-    measurement steps. With --only, these are the steps of one model, or the single step of this name (without the key
-    at the end of step names)."""
+    """Returns the names of the steps to run, together with the steps that they need. `only` are the values of --only.
+    If it is empty, all measurement steps run. Otherwise, each value is the name of a step without the key at the end;
+    for a training step, all measurements of the trained model run, too."""
     steps = plan.steps.values()
     measurements = [step for step in steps if step.group == "measure"]
     names = {step.name.rsplit("-", 1)[0]: step.name for step in steps if step.group != "corpus"}
@@ -114,7 +114,7 @@ def dry_run(options, plan, runner):
 
 
 def run_study(options):
-    """Runs the command of a study module: gpt2 needs --model and --text."""
+    """Runs the command of a study module. The study gpt2 needs --model and --text."""
     words = [str(folder) for _, folder in options.model]
     words += ["--text", str(options.text[0])] if options.text else []
     sys.argv = [f"lazy lab {options.recipe}", *words, "--output", str(options.output)]

@@ -20,7 +20,7 @@ DEFAULTS = {
     "optimizer.lr": 3e-3,
 }
 LAZY = {"model.normalizer": "elastic", "model.rope_theta": 150000}  # keys that the model kind "lazy" sets
-WITHOUT_EFFECT = ("validation.", "checkpoint.", "metrics.")
+WITHOUT_EFFECT = ("validation.", "checkpoint.", "metrics.")  # prefixes of keys that do not change the trained model
 # Parts of `lazy measure model` that the evidence protocol measures for all models to which they apply.
 PROTOCOL_PARTS = ("heldout", "wikitext", "lambada", "sinks", "lengths", "activations", "learned")
 PROTOCOL_PARTS += ("other_rope_base", "post_hoc")
@@ -28,7 +28,7 @@ RENAMED = {"softmax-rope150k": "softmax-base150k"}  # names of baselines in olde
 
 
 def identity(files, overrides):
-    """Returns an object that is equal for equal configurations of a training."""
+    """Returns a hashable object that is equal for two configurations if they train the same model."""
     found = dict(overrides)
     if found.get("model.kind") == "lazy":
         found = LAZY | found | {"model.kind": "transformer"}

@@ -148,7 +148,8 @@ class Plan:
         return step.outputs[0], [step.name]
 
     def _measure(self, measurement, model, seed, trained):
-        """Adds the steps of a measurement that is not recorded. trained: see __init__."""
+        """Adds the steps of a measurement for its parts that are not recorded. `trained` maps the name of a model to
+        (its folder, names of the steps that create it)."""
         key = (model.name, seed)
         if measurement.kind == "model" and not model.attends:
             # For models without attention layers, only the losses are measured.

@@ -88,7 +88,7 @@ def parse(arguments):
     a.tokens = parse_count(a.tokens, "--tokens")
     one_step = f"at least one step of --batch-tokens ({a.batch_tokens})"
     expect(a.tokens >= a.batch_tokens, "--tokens", one_step, f"{a.tokens} (1k is 1000)")
-    if a.text_bytes:  # 0: unknown
+    if a.text_bytes:  # 0 means that the size of the text is unknown
         passes_over(a.text_bytes, f"--text, which has at most {a.text_bytes} tokens (one per byte)", a)
     a.lengths = [parse_count(length, "--lengths", base=1024) for length in a.lengths]
     a.heldout_tokens = parse_count(a.heldout_tokens, "--heldout-tokens") if a.heldout_tokens else 0

@@ -47,7 +47,8 @@ def quantities(models):
 
 
 def printed(interval, digits, unit, sign=""):
-    """Formats a mean. With the sign "+", for a difference, also its confidence interval."""
+    """Formats the mean of an Interval. The sign "+" is for differences: the mean and the bounds of its confidence
+    interval are then printed with explicit signs."""
     if interval is None:
         return ""
     bounds = ""

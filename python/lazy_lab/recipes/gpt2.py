@@ -28,7 +28,7 @@ READINGS = {
     "normed": "p + MLP(norm(p))",
     "block": "the first layer applied to a sequence of p alone",
 }
-TOP, BINS, MAP_LENGTH, SINK = 10, 48, 32, 0.3  # a head has a sink if its mean weight on key 0 exceeds SINK
+TOP, BINS, MAP_LENGTH, SINK = 10, 48, 32, 0.3  # a head has an attention sink if its mean weight on key 0 exceeds SINK
 FIRST_ORDER_POSITIONS = (0, 1, 2, 4, 8, 16, 32)
 
 
@@ -115,8 +115,9 @@ def on_projections(blocks, hook):
 
 
 def replace_or_exchange(module, e, suffix):
-    """Returns interventions 2 and 3 on the output of a module, a sum that contains e[position] at each position: e[1]
-    replaces e[0] at the first position; e[0] and e[1] are exchanged. `suffix` completes their names."""
+    """Returns interventions 2 and 3 on the output of a module that contains the term e[position] at each position.
+    Intervention 2 replaces e[0] by e[1] at the first position. Intervention 3 exchanges e[0] and e[1] at the first two
+    positions. `suffix` is appended to the names "2" and "3"."""
     return {
         f"2{suffix}": [(module, partial(add_to_first_positions, e[[1]] - e[[0]]))],
         f"3{suffix}": [(module, partial(add_to_first_positions, e[[1, 0]] - e[[0, 1]]))],
@@ -124,8 +125,9 @@ def replace_or_exchange(module, e, suffix):
 
 
 def interventions(blocks, before, epe, massive):
-    """Returns {name: intervention}. Interventions 1 and 5 change all `blocks`, and 2 and 3 the output of the block
-    `before`. epe: {reading: effective positional embeddings}. massive: the key columns that 5 sets to zero."""
+    """Returns {name: intervention}. Interventions 1 (zero query bias) and 5 (zero key columns `massive`) change all
+    `blocks`. Interventions 2 and 3 (see replace_or_exchange) change the output of the block `before`, for each entry
+    {reading: effective positional embeddings} of epe."""
     found = {
         "1": on_projections(blocks, zero_query_bias),
         "5": on_projections(blocks, partial(zero_key_columns, massive)),
@@ -152,9 +154,9 @@ def mean_attention(weights):
 
 
 def everywhere(model, ids, epe, massive, pairs):
-    """Measures the attention under every intervention, applied to all layers. 2' and 3' are versions of 2 and 3 that
-    exchange position embeddings at the input. The controls of intervention 5 set random pairs of key columns to zero,
-    chosen outside of the TOP largest coordinates of |EPE_0|."""
+    """Measures the attention under every intervention, applied to all layers. Interventions 2' and 3' change the
+    position embeddings at the input as 2 and 3 change the effective positional embeddings (EPE). The controls of
+    intervention 5 set random pairs of key columns to zero, chosen outside of the TOP largest coordinates of |EPE_0|."""
     order = epe["literal"][0].abs().argsort(descending=True)
     outside = order[min(TOP, len(order) // 4) :].tolist()
     random = np.random.default_rng(1)

@@ -77,8 +77,8 @@ def at(values, path):
 
 
 def at_largest_length(key):
-    """Returns a function that reads `key` at the largest length of {length: measures}. Sink measures are read for
-    sequences that begin with BOS if they did so in training."""
+    """Returns a function that reads `key` at the largest length of {length: measures}. Sink measures exist for
+    sequences with and without BOS; the value for sequences with BOS is preferred."""
 
     def read(by_length):
         found = by_length[max(by_length, key=int)]

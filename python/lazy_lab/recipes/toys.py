@@ -31,7 +31,9 @@ PRINTED = [  # the five sequences that the source of the unigram study prints
     [1, 1, 17, 25, 46, 0, 0, 88, 0, 5],
 ]
 MORE = {"bos-residual": {"residual": True}, "bos-untied": {"tied": False}}
-VARIANTS = {  # changes of the default: BOS, no residual, tied embeddings, width 2 (unigram study) or 20 (bigram study)
+# Study -> {variant: options that differ from the default}. The default is: sequences begin with BOS, no residual
+# connection, tied embeddings, width 2 (unigram study) or 20 (bigram study).
+VARIANTS = {
     "unigram": {"bos": {}, "plain": {"bos": False}, "bos-d1": {"width": 1}} | MORE,
     "bigram": {"bos": {}, "plain": {"bos": False}, "bos-d2": {"width": 2}} | MORE,
 }
@@ -101,7 +103,8 @@ class Toy:
         self.head = head[0] if head else self.embedding
 
     def forward(self, ids):
-        """ids: (seeds or 1, batch, t). Returns weights (seeds, batch, t, t) and logits (seeds, batch, t, tokens)."""
+        """Returns the attention weights (seeds, batch, t, t) and the logits (seeds, batch, t, tokens) for the token ids
+        (seeds or 1, batch, t)."""
         x = self.embedding[torch.arange(len(self.embedding))[:, None, None], ids]
         weights, mixed = attend(x, self.query, self.key, self.value, lambda scores: scores.softmax(-1))
         y = project(mixed, self.output) + (x if self.residual else 0)
@@ -199,7 +202,7 @@ def softpick(scores):
 HEADS = {  # name -> function of masked scores (seeds, batch, query, key) and the offset tau; returns attention weights
     "softmax": lambda scores, tau: scores.softmax(-1),
     "relu": lambda scores, tau: scores.relu() / VISIBLE,
-    # tril: masked keys receive no weight even if tau is above zero
+    # tril() sets the weights of masked keys to zero, which would be positive if tau is above zero.
     "elastic": lambda scores, tau: (scores.softmax(-1) + tau / VISIBLE).relu().tril(),
     "softpick": lambda scores, tau: softpick(scores),
     # exp(s_j) / (1 + sum exp(s)): softmax with an additional key of score 0, whose weight is dropped

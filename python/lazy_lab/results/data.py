@@ -60,8 +60,8 @@ STEP_PATHS = {  # path in a record of the protocol -> path of the same measure i
 
 @functools.cache
 def trainings():
-    """Returns {model: {seed: record}}. The record of a model of a recipe is {step: values}; its training is the step
-    "train". The models in RECIPES have the keys of both."""
+    """Returns {model: {seed: record}}. The record of a model of a recipe is {step: values}, where "train" is the
+    training step. The record of a model of the protocol also has the steps of the equal recipe model in RECIPES."""
     found = {}
     for record in records.read("steps"):
         if ".trial" not in record["step"]:

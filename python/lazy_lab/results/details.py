@@ -26,7 +26,8 @@ EFFECTS = (
 
 def effects():
     """Returns the table of the main effect of each part of Lazy Attention and of the interactions between two parts.
-    Each is a difference of means: the models in which an even number of the parts is missing minus the others."""
+    Each effect is a difference of two means: the mean over the models that lack an even number of the parts, minus the
+    mean over the models that lack an odd number of them."""
     columns = {}
     for parts in ([0], [1], [2], [0, 1], [0, 2], [1, 2]):
         groups = ([], [])

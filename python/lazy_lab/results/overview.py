@@ -122,7 +122,7 @@ def claims():
     rows = []
     for (claim, (values, bound, side, digits)), p in zip(stated.items(), p_values):
         found = statistics.student_interval(values)
-        # The 95 % interval does not contain the bound if the corrected p, which is not below p, is below 0.05.
+        # The corrected p is at least as large as p. If it is below 0.05, the 95 % interval does not contain the bound.
         answer = "reproduced" if (found.mean < bound) == (side == "below") else "refuted"
         rows.append([claim, text.estimate(found, digits), text.number(p), answer if p < 0.05 else "open"])
     return text.table(["claim of the paper and rule", "found", "adjusted p", ""], rows)

@@ -17,7 +17,7 @@ class Picture:
     name: str
     title: str  # text for screen readers
     height: int
-    legend: int  # number of columns of one legend above the figure, which covers no curve; 0 for none
+    legend: int  # number of columns of the legend above the figure; 0: no legend
     panels: dict  # arguments of pyplot.subplots
     draw: Callable  # function that draws on (figure, axes)
 
