@@ -19,8 +19,7 @@ constexpr double kDenseShare = 0.55;
 
 struct AliveList {
   HWY_ALIGN float weight[2][kDepth + kLanes];
-  HWY_ALIGN uint32_t
-      offset[kDepth + kLanes];  // offset of a key's row of V from the row of key 0 of list_alive, in floats
+  HWY_ALIGN uint32_t offset[kDepth + kLanes];  // offsets of the keys' rows of V from the row of key 0, in floats
   size_t count;
 };
 

@@ -129,7 +129,7 @@ HWY_NOINLINE Exponentials exponentiate(const StripRow& row, float sink, float* s
   // computed from it. A separate call without the sink then computes the statistics.
   const bool apart = kScores && sink > kNone && sink >= r.largest;
   if (apart) r.scores = exponentiate<false, true>(row, kNone, s).scores;
-  const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // e and e x are zero for x <= -128
+  const VF m = hn::Set(f, r.largest), lowest = hn::Set(f, -128.0f);  // limits x in e x, because 0 * -inf is NaN
   double total = r.sink, of_scores = 0, weighted = 0;
   auto add = [&](size_t at, VF& sum, VF& product) HWY_ATTR {
     const VF x = hn::Sub(hn::LoadU(f, s + at), m), e = exp_nonpositive(f, x);

@@ -44,7 +44,7 @@ struct alignas(16) RowState {
   float inverse;       // 1 / sum of exponentials; for sparsemax and entmax15, the threshold
   float offset;        // elastic, elastic_sink: tau or tau / (number of visible keys); sigmoid: bias
   float dead;          // exponential family: weights up to this value are set to zero
-  float weight_scale;  // a power of two that keeps weights in the range of fp16
+  float weight_scale;  // power of two by which weights are multiplied to be in the range of fp16
   int begin, end;      // range of visible keys
   int unused;
 };

@@ -94,7 +94,7 @@ struct Plain {
   struct Sums {
     static constexpr int kStages = 0, kCopiedStates = 2;
     float sum[kRows][kSteps] = {};
-    int used = 0;  // number of list entries that were added
+    int used = 0;  // number of list entries that have been added to `sum`
 
     __device__ Sums(const Params&, const RowTile&, char*) {}
 

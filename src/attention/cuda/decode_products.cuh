@@ -151,7 +151,7 @@ struct TensorCores {
 #pragma unroll
         for (int j = 0; j < kOwnKeys; ++j) bias[j] = score_bias(p, m.views[0], key + own_key(j));
       }
-      float s[kDepth][4] = {};  // element [e]: key g (e < 2) or g + 8 of the unit; row 2 c (even e) or 2 c + 1 (odd e)
+      float s[kDepth][4] = {};  // [unit][e]: key g (e < 2) or g + 8 of the unit; row 2 c (even e) or 2 c + 1 (odd e)
 #pragma unroll
       for (int i = 0; i < kDepth; ++i) {
         const int unit = first + i;
@@ -283,7 +283,8 @@ struct TensorCores {
         q[n][h] = 0;
         if (r >= t.rows || d >= p.head_dim) continue;
         if (p.q_aligned) {
-          q[n][h] = __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // from L2: the previous kernel may write q
+          q[n][h] =
+              __ldcg(reinterpret_cast<const uint32_t*>(row + d));  // from L2, because the previous kernel writes q
         } else {
           const auto* half = reinterpret_cast<const uint16_t*>(row);
           q[n][h] = half[d * p.q.dim] | static_cast<uint32_t>(half[(d + 1) * p.q.dim]) << 16;

@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D, SUMS>::threads, 1)
     fence_registers(d_q);
     fence_registers(d_k);
     fence_registers(d_v);
-    consumer_barrier();  // all warps have finished drain() of the previous step
+    consumer_barrier();  // wait until all warps have finished drain() of the previous step
     drain(now, d_q);
   }
   consumer_barrier();

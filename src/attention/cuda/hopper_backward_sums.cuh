@@ -48,8 +48,8 @@ constexpr int kDiagonalScratch = 8 * kDiagonalStride + 8;
 // Layout of the memory: eight scratch areas (each has 72 numbers for each of eight keys, surrounded by zeros), then the
 // warps' sums of two steps, then the sums by distance of the two warpgroups.
 struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> {
-  // Adds ds of a warp's keys x rows, given in the accumulator layout. Row r + 8 at column block n + 1 is on the same
-  // diagonal as row r at block n.
+  // Sums the warp's ds (16 keys x 64 rows in the accumulator layout) along diagonals and stores the sums for take().
+  // Row r + 8 at column block n + 1 is on the same diagonal as row r at column block n.
   __device__ void put(int thread, const float (&ds)[32], int step) {
     const int lane = thread % 32, warp = thread / 32;
     float* const own = memory + warp * kDiagonalScratch;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(256) finish_dq(const __grid_constant__ Params 
   t.batch = blockIdx.x / row_tiles;
   const int tile = blockIdx.x % row_tiles;
   if (!locate(p, tile, 64, false, t)) return;
-  constexpr int mine = D / 32;  // blocks of eight columns per thread, in each half
+  constexpr int mine = D / 32;  // number of blocks of eight columns that a thread processes in each half of a row
   const int first = threadIdx.x / 128 * mine, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   const int row = warp * 16 + lane / 4, column = 2 * (lane % 4);
   const float4* from =

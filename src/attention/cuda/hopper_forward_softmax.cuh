@@ -1,7 +1,7 @@
-// The forward for softmax and softmax_sink in a single pass, which starts at the diagonal and goes backwards. Weights
-// are exp2(s - base), where the base is an earlier running maximum. The base is updated and the accumulators are
-// rescaled only if a sum of weights exceeds the range of fp16. Most tiles therefore need only the exponentials and
-// their sums.
+// The Hopper forward for softmax and softmax_sink, with one sweep over the keys that starts at the diagonal and goes
+// backwards. Weights are exp2(s - base), where the base is a maximum of earlier scores. The base is updated and the
+// accumulators are rescaled only if a sum of weights exceeds the range of fp16. Most tiles therefore need only the
+// exponentials and their sums.
 #pragma once
 #include "attention/cuda/hopper_forward_consumer.cuh"
 

@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads) bias_diagonals(Params p, int tiles) 
       }
       put_strip(sm, ds, false);
       __syncthreads();
-      if (!behind && d0 + distance == 0) continue;  // count distance zero only once
+      if (!behind && d0 + distance == 0) continue;  // sides 0 and 1 have already counted distance zero
       for (int r = 16 * quarter; r < 16 * quarter + 16; ++r) {
         const int c = behind ? r - distance + 63 - 64 * side : r + distance - 64 * (side - 2);
         if (c >= 0 && c < kTile) sum += sm.strip[r * kStripStride + c];

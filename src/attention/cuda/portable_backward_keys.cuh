@@ -180,7 +180,8 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
   const bool variant = (F == NormalizerFamily::exponential && takes_tau(p.normalizer)) ||
                        (F == NormalizerFamily::threshold && p.normalizer == Normalizer::entmax15);
   const float unit = score_unit<F>(p);
-  const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;  // for thresholds, the first kernel computes d_q
+  // Whether this kernel adds to dQ. For sparsemax and entmax-1.5, the first kernel computes d_q.
+  const bool adds_dq = F != NormalizerFamily::threshold && p.dq_sum;
   Tile t;
   t.batch = blockIdx.x / tiles;
   const bool there = locate(p, blockIdx.x % tiles, N, true, t);
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(BackwardKeysShape<D>::threads, BackwardKeysSha
                              static_cast<const T*>(p.d_out.data) + q_offset(p.d_out, t, head, 0),
                              &row_state(p, t, head, 0), dq_blocks(p, t, head, 0, D)};
     }
-    __syncthreads();  // other warps may still read the buffers
+    __syncthreads();  // wait, because other warps may still read the buffers
     fetch(row_begin, 0);
     publish(0);
     int stage = 0;

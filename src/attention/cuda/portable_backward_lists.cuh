@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
   b.add = reinterpret_cast<float*>(memory + S::M * S::row_bytes + S::tile_bytes);
   const int lane = b.lane;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
-  uint32_t q[D / 16][4];  // the lists overwrite the queries
+  uint32_t q[D / 16][4];  // the queries are kept in registers, because the lists overwrite them in shared memory
   keep_queries(b, q);
   ListedRow rows[2];
 #pragma unroll

@@ -1,11 +1,9 @@
 // Forward on tensor cores. A warp processes 16 MI rows. cp.async loads tiles of N keys into two alternating buffers.
-//   softmax, softmax_sink: one sweep over the keys with a running maximum.
-//   elastic, elastic_sink: two sweeps. The first computes the maximum and the sum of exponentials, from which it
-//   follows
-//     which weights are zero. The second computes the weights, their statistics, the output, and alive_sum if
-//     requested.
-//   sigmoid, softpick: see portable_forward_pointwise.cuh.
-//   sparsemax, entmax-1.5: see portable_forward_threshold.cuh.
+// softmax and softmax_sink need one sweep over the keys with a running maximum. elastic and elastic_sink need two
+// sweeps: the first computes the maximum and the sum of exponentials, which determine the weights that are zero, and
+// the second computes the weights, their statistics, the output, and alive_sum if requested. The forward for sigmoid
+// and softpick is in portable_forward_pointwise.cuh, the forward for sparsemax and entmax-1.5 in
+// portable_forward_threshold.cuh.
 #include "attention/cuda/launchers.h"
 #include "attention/cuda/portable_forward_pointwise.cuh"
 #include "attention/cuda/portable_forward_threshold.cuh"
@@ -236,7 +234,7 @@ __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const
   }
   b.store(memory, p.out, o, 1);
   if constexpr (ALIVE) {
-    __syncwarp();  // each warp uses only its own part of the shared memory
+    __syncwarp();  // no barrier of the block is needed, because each warp uses only its own part of the shared memory
     b.template store<MI>(memory, p.alive_sum, o, 1);
   }
   finish_statistics(b, lse2, first, total, alive);

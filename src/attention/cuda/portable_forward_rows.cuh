@@ -39,7 +39,7 @@ __device__ void finish_statistics(const RowSweep<T, D, S, CAPPED>& b, const floa
   }
 }
 
-// Writes Params::score_stats. scores(m, h) returns the partial sums of the calling lane for its row.
+// Writes Params::score_stats. scores(m, h) must return the calling lane's partial sums for the row b.row(m, h).
 template <typename T, int D, typename S, bool CAPPED, typename Scores>
 __device__ void store_score_statistics(const RowSweep<T, D, S, CAPPED>& b, const Scores& scores) {
   const Params& p = b.p;

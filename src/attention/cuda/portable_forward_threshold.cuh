@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   const bool squared = p.normalizer == Normalizer::entmax15;
   Candidate* const lists = reinterpret_cast<Candidate*>(memory);
 
-  uint32_t q[D / 16][4];  // the lists overwrite the queries
+  uint32_t q[D / 16][4];  // the queries are kept in registers, because the lists overwrite them in shared memory
   keep_queries(b, q);
 
   ListedRow rows[2];

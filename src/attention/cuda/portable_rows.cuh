@@ -169,7 +169,7 @@ struct RowSweep {
   // contains the tile. values: whether to load the tiles of V, too.
   template <typename Work>
   __device__ void sweep(bool values, const Work& work) {
-    __syncthreads();  // other warps may still read the buffers
+    __syncthreads();  // wait, because other warps may still read the buffers
     if (span.begin >= span.end) return;
     fetch(span.begin, 0, values);
     publish_biases(0);

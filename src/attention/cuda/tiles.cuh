@@ -78,7 +78,7 @@ __device__ inline bool locate(const Params& p, int index, int size, bool keys, T
   return false;
 }
 
-// Number of tiles of `size` rows in all documents before `document`. All lanes of a warp must call.
+// Returns the number of tiles of `size` rows in all documents before `document`. All lanes of a warp must call it.
 __device__ inline int tiles_before(const Params& p, int document, int size) {
   int sum = 0;
   for (int s = threadIdx.x & 31; s < document; s += 32) sum += (p.cu_q[s + 1] - p.cu_q[s] + size - 1) / size;

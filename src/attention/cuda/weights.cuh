@@ -179,7 +179,7 @@ __device__ inline Weight compute_weight(const Params& p, const Row& r, float s, 
       const float w = 1 / (1 + expf(-(s + r.offset)));
       return {w, w * (1 - w), w * (1 - w), true};
     }
-    case Normalizer::softpick: {  // s and r.offset are both shifted by `largest`; r.offset is the shifted score 0
+    case Normalizer::softpick: {  // s is relative to the row's largest score; r.offset is the score 0 relative to it
       const float f = expf(s - anchor) * inverse_norm;
       const float part = softpick_excess(s - r.offset, anchor - r.offset) * inverse_norm;
       const bool alive = !(s <= r.offset);

@@ -234,7 +234,7 @@ ScoreStatistics score_statistics(const std::vector<double>& score) {
   for (double s : score) {
     const double e = std::exp(s - largest);
     sum += e;
-    if (e != 0) weighted += e * (s - largest);  // skip 0 * -inf, which is NaN
+    if (e != 0) weighted += e * (s - largest);  // for a score of -inf, the product 0 * -inf would be NaN
   }
   if (std::isnan(sum)) return {sum, sum};
   return {largest, std::log(sum) - weighted / sum};
