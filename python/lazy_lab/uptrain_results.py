@@ -93,8 +93,8 @@ def one_model(folder, run):
 
 
 def collect(options, passes, corpus, unfinished):
-    """Returns the contents of results.json, computed from the measurement files that exist. `corpus` are the numbers of
-    tokens of its splits, and `unfinished` are the titles of the steps that are not finished."""
+    """Returns the contents of results.json, computed from the measurement files that exist. `corpus` maps the splits of
+    the corpus to their numbers of tokens. `unfinished` are the titles of the steps that are not finished."""
     models = []
     measured = options.output / "measured"
     for folder in measured.iterdir() if measured.is_dir() else ():

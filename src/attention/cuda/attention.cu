@@ -158,8 +158,8 @@ void run_hopper_backward(Params r, cudaStream_t stream) {
   reduce_partial(r, step, stream);
 }
 
-// Whether an axis with more than one element has a stride of zero or below, as in an expanded tensor. TMA does not
-// support such strides.
+// Whether an axis of x with more than one element has a stride of zero (as in an expanded tensor) or below zero. TMA
+// does not support such strides.
 bool repeats(const Tensor& x, int batch, int tokens, int heads) {
   return (batch > 1 && x.batch <= 0) || (tokens > 1 && x.token <= 0) || (heads > 1 && x.head <= 0);
 }

@@ -69,9 +69,10 @@ void divide(Params& p, bool invariant) {
   const auto spans = [&] { return divide_up(reach, span_keys(p)); };
   while (!invariant && (spans() > 512 || (spans() > 1 && tiles * spans() > kItems))) p.scan *= 2;
   p.max_spans = static_cast<int>(divide_up(p.columns, span_keys(p)));
-  // A round consists of whole sequences if at least one fits, otherwise of some tiles of one sequence. All rounds have
-  // about the same size. The exponential family stores the scores of a key for all rows of a tile next to each other;
-  // for other families, a block reads the scores of one row at a time.
+  // The tiles are processed in rounds whose scores fit in memory. A round consists of whole sequences if at least one
+  // fits, otherwise of some tiles of one sequence. All rounds have about the same size. For the exponential family, the
+  // scores of a key for all rows of a tile are adjacent. For other families, the scores of a row are adjacent, because
+  // a block reads one row at a time.
   const bool by_key = in_family<NormalizerFamily::exponential>(p.normalizer);
   p.score_rows = by_key ? power : rows;
   p.score_row = by_key ? 1 : p.columns;

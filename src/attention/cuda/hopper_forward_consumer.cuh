@@ -145,8 +145,7 @@ struct Consumer : RowGroup {
     order.wait();
     order.pass();
   }
-  // Adds biases and masks to the scores of a tile if necessary. Returns the factor that converts s to scores in units
-  // of log2.
+  // Adds biases and masks to s if the tile needs them. Returns the factor that converts s to scores in units of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {
     float c = factor;
     if (tile < bare.begin || tile >= bare.end) c = this->template finish<N>(s, origin + tile * N);

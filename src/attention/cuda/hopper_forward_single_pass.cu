@@ -50,7 +50,7 @@ struct TileScheduler {
 // A row tile and the tiles of N keys that it sees.
 struct TileItem {
   Span span;
-  // All lanes of a warp must call. Returns false if no document has this tile.
+  // Finds the tile. All lanes of a warp must call this function. Returns false if no document has the tile.
   __device__ bool start(const Params& p, int tile, int head, Tile& t) {
     Tile found;
     found.head = head % p.heads;
@@ -127,7 +127,7 @@ struct Rows : RowGroup {
     for (int n = 0; n < A; ++n) s[n] = 0;
     issue_product<T, D, M, N>(s, sq, sk + stage(at) * descriptor_units(kTileBytes));
   }
-  // Adds biases and masks if necessary. Returns the factor that converts s to scores in units of log2.
+  // Adds biases and masks to s if the tile needs them. Returns the factor that converts s to scores in units of log2.
   __device__ float finish_tile(float (&s)[A], int tile) {
     return tile < bare.begin || tile >= bare.end ? this->template finish<N>(s, origin + tile * N) : factor;
   }

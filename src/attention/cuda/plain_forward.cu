@@ -159,7 +159,8 @@ __device__ void threshold_statistics(const Params& p, const Tile& t, ProductShar
   }
 }
 
-// SCORES: the kernel also writes Params::score_stats. cached_tiles: number of key tiles in the score cache.
+// Forward kernel (see the top of this file). SCORES: the kernel also writes Params::score_stats. cached_tiles: number
+// of key tiles in the score cache.
 template <int N, bool SCORES, bool CAPPED>
 __global__ void __launch_bounds__(kThreads) forward(Params p, int tiles, int cached_tiles) {
   __shared__ ProductShared sm;

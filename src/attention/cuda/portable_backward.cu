@@ -12,7 +12,8 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// Returns the kernel choose(std::bool_constant<capped>). Only the exponential family has instantiations with a softcap.
+// Returns the kernel that choose() returns for std::true_type (the problem has a softcap) or std::false_type. Only the
+// exponential family has instantiations with a softcap.
 template <NormalizerFamily F, typename Choose>
 auto with_capped(const Params& p, const Choose& choose) {
   if constexpr (F == NormalizerFamily::exponential) {

@@ -12,9 +12,9 @@ namespace lazy::kernels::cuda {
 
 namespace portable {
 
-// ELASTIC: the normalizer takes tau. SCORES: also writes Params::score_stats, using the maximum, the exponentials and
-// their sum, which the kernel computes in any case. ALIVE: also computes alive_sum, the sum of the rows of V with
-// nonzero weight. CAPPED: the problem has a softcap.
+// Forward kernel for the exponential family. ELASTIC: the normalizer takes tau. SCORES: also writes
+// Params::score_stats, using the maximum, the exponentials and their sum, which the kernel computes in any case. ALIVE:
+// also computes alive_sum, the sum of the rows of V with nonzero weight. CAPPED: the problem has a softcap.
 template <typename T, int D, bool ELASTIC, bool ALIVE, bool SCORES, bool CAPPED = false>
 __global__ void __launch_bounds__(ForwardShape<D, ALIVE>::threads) forward(const Params p, int tiles) {
   using S = ForwardShape<D, ALIVE>;

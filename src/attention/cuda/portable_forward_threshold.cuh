@@ -414,7 +414,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) forward_lists(const 
   sum_listed(b, rows, lists);
 }
 
-// Second kernel, which processes the rows of warps whose lists were too short.
+// Second kernel: processes the rows that warps of the first kernel have marked because a list overflowed.
 template <typename T, int D>
 __global__ void __launch_bounds__(SweepShape<D>::threads, 3) forward_sweeps(const Params p, int tiles) {
   using S = SweepShape<D>;

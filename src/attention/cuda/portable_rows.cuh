@@ -30,7 +30,7 @@ struct RowSweep {
   uint32_t sq, sk, sv;
   float* add;
   int warp_row, lane;  // warp_row: the warp's first row within the tile
-  Keys span;           // keys that the tile's rows see, begin rounded down to a multiple of N
+  Keys span;           // keys that the tile's rows see; `begin` is rounded down to a multiple of N
   Keys keys[MI][2];    // visible keys of the thread's rows
   float next_biases[bias_loads];
 
