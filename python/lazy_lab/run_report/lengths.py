@@ -27,8 +27,8 @@ def cell(_, value, low, high):
 
 
 def point(row, key, x="length", interval=""):
-    """Returns the point (row[x], row[key], low, high) of a curve for a row of the results. The bounds are row[interval],
-    by default row["KEY_interval"], or None if the row has no interval."""
+    """Returns the point (row[x], row[key], low, high) of a curve. `interval` is the key of the bounds low and high, by
+    default "KEY_interval". They are None if the row has no interval."""
     interval = interval or f"{key}_interval"
     bounds = row[interval].numbers() if interval in row else [None, None]
     if len(bounds) != 2:
