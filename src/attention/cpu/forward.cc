@@ -1,5 +1,5 @@
-// Forward: packs keys and values once per kv head, then processes row blocks. Row blocks with many keys are processed
-// first.
+// Driver of the forward on CPUs. It packs keys and values once per kv head and then processes row blocks, beginning
+// with the row blocks that see the most keys.
 #include <algorithm>
 #include <limits>
 

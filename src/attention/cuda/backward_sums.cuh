@@ -34,8 +34,8 @@ struct BackwardRowState {
   bool alone;
 };
 
-// One block processes one tile of 64 rows. COLUMNS is a power of two that is not below the head size. Store::put stores
-// the state of a row.
+// Computes the row states, with one block per tile of 64 rows. COLUMNS is a power of two that is not below the head
+// size. Store::put stores the state of a row.
 template <typename T, int COLUMNS, bool SOFTMAX, typename Store>
 __global__ void __launch_bounds__(256) backward_sums(const Params p, int row_tiles, int partial_step) {
   constexpr int lanes = COLUMNS / 8;  // number of lanes that process a row

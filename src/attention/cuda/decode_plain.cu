@@ -75,7 +75,8 @@ struct Plain {
     if (lane == 0) *part = {largest, sum};
   }
 
-  // Like TensorCores::key_part, but without a ring buffer in shared memory.
+  // Computes and stores the scores of the keys [begin, begin + count), like TensorCores::key_part, but without a ring
+  // buffer in shared memory.
   template <PageAlignment>
   static __device__ void key_part(const Params& p, const RowTile& t, int begin, int count, char* memory, float2* part) {
     const KeyMemory m(p, memory, 0);

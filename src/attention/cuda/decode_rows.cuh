@@ -30,7 +30,7 @@ struct RowTile {
 
 __device__ inline int position(const Params& p, int length, int query) { return length - p.q_length + query; }
 
-// Range of keys that a query sees. This is the 32-bit device version of the functions in lazy/visibility.h.
+// Returns the range of keys that a query sees. This is the 32-bit device version of the functions in lazy/visibility.h.
 __device__ inline Keys visible(const Params& p, int length, int query) {
   const int here = position(p, length, query);
   int begin = 0, end = length;

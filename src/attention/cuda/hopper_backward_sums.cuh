@@ -92,7 +92,7 @@ struct ExactDiagonals : DistanceSums<8 * kDiagonalScratch + 2 * 8 * kDiagonals> 
   __device__ void end(int, int) {}
 };
 
-// Sums along diagonals the 16-bit ds (gradients of the scores) that were stored in shared memory for dQ. The tile of
+// Sums the 16-bit ds (gradients of the scores), which were stored in shared memory for dQ, along diagonals. The tile of
 // 128 keys x 64 rows is divided into blocks of 8 keys x 8 rows. The blocks with the same difference (row block - key
 // block) form a block diagonal. They are added elementwise, with two elements per lane. There are 23 block diagonals
 // for eight warps, and each warp adds 16 blocks.

@@ -29,8 +29,8 @@ __device__ inline void barrier_wait(uint64_t* barrier, int parity) {
       : "memory");
 }
 
-// Makes initialized barriers visible to asynchronous copies and other threads. Must be called after barrier_init and
-// before the __syncthreads after which other threads use the barriers.
+// Makes initialized barriers visible to other threads and to asynchronous copies. The thread that called barrier_init
+// must call this function before other threads use the barriers.
 __device__ inline void fence_barriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
 // Starts a bulk copy of contiguous bytes to shared memory. `bytes` must be a multiple of 16.

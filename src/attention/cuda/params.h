@@ -102,8 +102,8 @@ __host__ __device__ constexpr bool takes_sink(Normalizer n) {
 Params make_params(const Problem& p, const Forward<float>& a);
 Params make_params(const Problem& p, const Backward<float>& a);
 
-// Upper bound on the number of tiles of `size` query rows (or keys) per head for any problem of this shape. Each packed
-// document begins with a new tile.
+// Returns an upper bound on the number of tiles of `size` query rows (or keys) per head. Each packed document begins
+// with a new tile, and the bound is valid for any division into documents.
 __host__ __device__ inline int tile_count(const Params& p, int tokens, int size) {
   return (tokens + size - 1) / size + (p.cu_q ? p.sequences : 0);
 }

@@ -87,9 +87,9 @@ __device__ void cached_scores(const Params& p, const Tile& t, ProductShared& sm,
   }
 }
 
-// Newton's method for the threshold t that solves sum_j max(x_j - t, 0)^a = 1, with a = 1 (sparsemax) or 2 (entmax15)
-// and x relative to the row's maximum. The left side is convex and decreasing in t, so the iterates from t = -1
-// increase to the root and do not pass it, except by rounding.
+// Computes the threshold t that solves sum_j max(x_j - t, 0)^a = 1, with a = 1 (sparsemax) or 2 (entmax15) and x
+// relative to the row's maximum, by Newton's method. The left side is convex and decreasing in t, so the iterates from
+// t = -1 increase to the root and do not pass it, except by rounding.
 template <bool CAPPED>
 __device__ void threshold_statistics(const Params& p, const Tile& t, ProductShared& sm, const Row (&row)[4], Keys keys,
                                      const ScoreCache& kept, PlainRowStatistics& out) {

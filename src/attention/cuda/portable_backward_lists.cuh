@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(ListShape<D>::threads, 2) backward_lists(const
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     rows[h].list = lists + (b.row(0, h) - b.t.first) * S::capacity;
-    rows[h].floor = INFINITY;  // no score is above this floor; it remains for rows that do not exist or see no key
+    rows[h].floor = INFINITY;  // for rows that do not exist or see no key: no score is above this floor
     if (b.row(0, h) < b.t.q_length) {
       const float anchor = row_anchor<family>(p, row_index(p, b.t, b.t.head, b.row(0, h)));
       if (anchor != -INFINITY) rows[h].floor = anchor;

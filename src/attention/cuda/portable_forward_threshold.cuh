@@ -178,8 +178,8 @@ __device__ float scores_of(RowSweep<T, D, S>& b, const uint32_t (&q)[D / 16][4],
 struct NewCandidates {
   int slot[2], found[2];
 
-  // chosen(h, score): whether a score of row h is a candidate. Returns whether all lists of the warp have enough
-  // capacity.
+  // Counts the candidates in s and computes their positions in the lists. chosen(h, score) returns whether a score of
+  // row h is a candidate. Returns whether all lists of the warp have enough capacity.
   template <int N, typename Chosen>
   __device__ bool place(int lane, const float (&s)[N][4], const ListedRow (&rows)[2], int capacity,
                         const Chosen& chosen) {

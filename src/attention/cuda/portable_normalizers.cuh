@@ -28,9 +28,9 @@ __device__ bool has_offset(const Params& p) {
   return F == NormalizerFamily::sigmoid || F == NormalizerFamily::rectified || takes_tau(p.normalizer);
 }
 
-// Returns the offset of a row. With tau, the offset is added to the probability. sigmoid: the offset is added to the
-// score. softpick: the offset is the score 0 minus the anchor (the value that is subtracted from all scores of the
-// row). tau: the parameter of the head.
+// Returns the offset of a row. For elastic and elastic_sink, the offset is added to the probability. For sigmoid, it is
+// added to the score. For softpick, it is the score 0 minus the anchor (the value that is subtracted from all scores of
+// the row). tau: the parameter of the head.
 template <NormalizerFamily F>
 __device__ float row_offset(const Params& p, const Keys& keys, float tau, float anchor) {
   if constexpr (F == NormalizerFamily::threshold) return 0;
