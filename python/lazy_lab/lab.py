@@ -82,7 +82,8 @@ def run_recipe(options, plan, runner):
     chosen = set() if options.report else selected(plan, options.only)
     if plan.corpus is None and any(plan.steps[name].group == "train" for name in chosen):
         raise UserError(
-            f"--scale {options.scale}: expected --corpus DIR for the steps that are not recorded, found none"
+            f"--scale {options.scale}: expected --corpus DIR for the trainings whose results are not in "
+            "docs/results/records, found none"
         )
     folder = plan.folder / "steps"
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ def dry_run(options, plan, runner):
     for row in rows:
         print(f"  {row['step']:<44} {row['group']:<8} {'done' if row['done'] else 'to do'}")
     for (name, seed), values in sorted(plan.known.items()):
-        print(f"  {name}, seed {seed}: recorded: {', '.join(sorted(values))}")
+        print(f"  {name}, seed {seed}: already in docs/results/records: {', '.join(sorted(values))}")
     for name, reason in plan.skipped:
         print(f"  {name}: skipped, {reason}")
     return None

@@ -15,7 +15,8 @@
 
 namespace lazy {
 
-// Splits a composed configuration. A path that contains no ".toml+" is one part.
+// Splits a composed configuration, such as "model.toml+recipe.toml+variant", into its parts. A text without ".toml+" is
+// one part.
 std::vector<std::string> config_parts(const std::string& composed);
 bool is_config_file(const std::string& part);  // false: the part is the name of a variant
 

@@ -23,7 +23,9 @@ namespace {
 // Maximum number of tokens per forward pass. kPassCuda and kPassCpu: passes that compute attention statistics on a GPU
 // and on a CPU. kProbePass: passes that compute the attention weights of every key.
 constexpr int64_t kPassCuda = 65536, kPassCpu = 4096, kProbePass = 4096;
-constexpr int64_t kLeavingKeys = 10;   // the value "next_keys" is the sum of the weights of keys 2 to 10
+// Number of keys at the beginning of a text. The result "next_keys" is the sum of the weights of keys 2 to
+// kLeavingKeys, to which weight that leaves the first key may move.
+constexpr int64_t kLeavingKeys = 10;
 constexpr size_t kCollapseTexts = 16;  // maximum number of texts of collapse_by_length
 constexpr int64_t kListedKeys = 16;    // number of keys whose mean weight is recorded
 

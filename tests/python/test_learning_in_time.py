@@ -209,8 +209,8 @@ def test_memory_matches_titans_pytorch(depth, chunk, normalized, tmp_path, monke
     cotangent = torch.randn_like(out)
     got = ours("memory", {**x, "chunk": torch.tensor(chunk)}, cotangent, tmp_path)
     torch.testing.assert_close(got["out"], out, rtol=1e-9, atol=1e-10)
-    # Compare the gradients of the outer loss with respect to all trained parameters of the package. The program returns
-    # only gradients with respect to the inputs of the recurrence, from which autograd computes the former.
+    # Compare the gradients of all trained parameters of titans-pytorch. Our program returns gradients with respect to
+    # the inputs of the recurrence; autograd computes the gradients of the parameters from them.
     names = [name for name in x if name[0] != "W" and name != "norm_weight"]
     trained = [p for p in peer.parameters() if p.requires_grad]
     theirs = torch.autograd.grad(out, trained, cotangent, retain_graph=True, allow_unused=True)

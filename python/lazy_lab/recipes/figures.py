@@ -244,7 +244,7 @@ def recipes(scale):
                 Difference("The same at RoPE base 1.5e5", rise_to_4, "lazy", "softmax-base150k", True),
                 Difference("The same at RoPE base 1e4", rise_to_4, "lazy-base10k", "softmax"),
             ],
-            ["All lengths predict the same tokens. The published figure has no numbers."],
+            ["The loss is measured on the same tokens at every context length. The published figure has no numbers."],
             draw_lengths,
         ),
         Recipe(

@@ -175,7 +175,8 @@ def load_run(folder):
 
 
 def load_result(content, path):
-    """Returns the run of one result file: the JSON of `lazy sinks` or of `lazy eval`, as a Field."""
+    """Returns the run of one result file. `content` is the Field of the file's JSON, which `lazy sinks` or `lazy eval`
+    wrote."""
     run = Run(path.parent, path.stem)
     if "per_head" in content:
         folder = run.folder = Path(content["model"]["path"].text())

@@ -138,10 +138,10 @@ __device__ inline Amount scan(Amount x, HistogramMemory& m, Amount& all) {
   return x;
 }
 
-// Sums the amounts (weight and count) of the tokens that in(id, d) selects, in the order of their ids and starting from
-// `before`. Returns the first id at which the sum exceeds the limit, that is, at which beyond_of(total)(sum) is true.
-// Such an id must exist. In the first pass, each warp sums a range of ids, and its lanes read adjacent ids. In the
-// second pass, the range that contains the result is divided among the threads.
+// Adds the amounts (weight and count) of the tokens for which in(id, distance) is true to `before`, in the order of
+// their ids. Returns the first id at which the condition beyond_of(total) is true for the sum up to this id, where
+// `total` is the sum over all ids. Such an id must exist. In the first pass, each warp sums a range of ids, and its
+// lanes read adjacent ids. In the second pass, the range that contains the result is divided among the threads.
 template <typename ScoreRow, typename In, typename BeyondOf>
 __device__ int find_in_order(const ScoreRow& row, HistogramMemory& m, const Amount& before, const In& in,
                              const BeyondOf& beyond_of) {

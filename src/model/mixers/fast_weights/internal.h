@@ -74,8 +74,8 @@ struct SavedActivations {
   // The output of the layer for the model's input k. In the last layer of a model without a norm, z is the prediction
   // error instead.
   std::vector<at::Tensor> z;
-  // For the input k, t is the gradient of the loss with respect to the layer's output after GELU. For the input q, x is
-  // the output of the layer. The last layer has neither t nor x.
+  // t: for the input k, the gradient of the inner loss with respect to the layer's output after GELU. x: for the input
+  // q, the layer's output after GELU. The last layer, which has no GELU, has neither.
   std::vector<at::Tensor> t, x;
   // Tensors of the fused kernels (ops/fast_weights_problem.h). Undefined if batched matrix products are used.
   at::Tensor overlap, kept;
