@@ -196,7 +196,8 @@ def main():
         sets |= {task: [task] for task in a.tasks if task != "wikitext"}
     machine = torch.cuda.get_device_name() if a.device == "cuda" else f"{a.threads} CPU threads"
     print(
-        f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, documents per task: {a.limit or 'all'}\n"
+        f"\n{a.model}: {a.dtype} on {machine}, {'with' if a.bos else 'no'} BOS, "
+        f"documents per task: {a.limit or 'all'}\n"
     )
     print(
         "Times are in seconds after loading the model; the time until then is in brackets. loaded and process: time of "
