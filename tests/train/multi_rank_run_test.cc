@@ -56,7 +56,7 @@ const std::vector<double>& one_process() {
 // The ranks add the same numbers in a different order than a single process, and each addition rounds by at most 2^-24
 // of the sum. Each step therefore changes the weights, and hence the loss, by a few units of 2^-23 more or less than in
 // a single process. The bound grows by 8 units per step. The learning rate of step 1 is 0, so the losses of the first
-// two steps must equal those of the single process up to 1e-12.
+// two steps must equal the losses of the single process up to 1e-12.
 void expect_same_curve(const std::vector<double>& curve, const std::vector<double>& wanted) {
   ASSERT_EQ(curve.size(), wanted.size());
   double largest = 0;
