@@ -13,6 +13,7 @@ from .fused import linear_cross_entropy, rms_norm, rope, swiglu
 from .layer import KVCache, LazyAttention
 from .operator import AttentionOutput, attention
 from .probing import PlaceStatistics, Probed, probe
+from .sequence import context_parallel, gather_sequence, shard_sequence
 
 __all__ = [
     "LIBRARY",
@@ -22,11 +23,14 @@ __all__ = [
     "PlaceStatistics",
     "Probed",
     "attention",
+    "context_parallel",
     "decode",
+    "gather_sequence",
     "linear_cross_entropy",
     "probe",
     "rms_norm",
     "rope",
+    "shard_sequence",
     "swiglu",
 ]
 __version__ = "0.1.0"

@@ -1,13 +1,12 @@
 """Tests of FSDP2 with bf16 parameters: shard_heads must keep tau and the distance bias in fp32. Uses two gloo
 processes on the CPU."""
 
-import datetime
 import warnings
-from pathlib import Path
 
 import pytest
 import torch
 from naming import naming
+from processes import in_processes
 from tiny import TINY
 from torch import nn
 
@@ -16,7 +15,6 @@ safetensors = pytest.importorskip("safetensors.torch")
 import lazy_attention  # noqa: E402
 import lazy_attention.hf as hf  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing  # noqa: E402
 from lazy_attention.per_head import CHILD, read, separate  # noqa: E402
 from torch.distributed.checkpoint.state_dict import (  # noqa: E402
     StateDictOptions,
@@ -200,33 +198,10 @@ def without_shard_heads(make, folder):
         (folder / "result").write_text(result)
 
 
-def process(rank, function, kinds, folder):
-    torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "store"), 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
-    try:
-        for name, arguments in kinds.items():
-            (folder / name).mkdir(exist_ok=True)
-            function(*arguments, folder / name)
-            if rank == 0:
-                print(f"{function.__name__} {name}: done", flush=True)
-        dist.barrier()  # a process must not exit while the other one communicates
-    finally:
-        dist.destroy_process_group()
-
-
-def in_two_processes(folder, function, kinds):
-    """Calls function(*arguments, folder / name) in two processes, for every entry {name: arguments} of `kinds`."""
-    # The processes import this module by its name, tests.python.test_fsdp, from the source tree.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
-        torch.multiprocessing.spawn(process, (function, kinds, folder), nprocs=2)
-
-
 @pytest.mark.slow
 def test_tau_and_bias_are_exact_and_trained(tmp_path):
     kinds = {make.__name__: (make, False) for make in (lazy, lazy_bf16, llama, llama_bf16, sinks, fixed_tau)}
-    in_two_processes(tmp_path, check, kinds | {"checkpointing": (lazy, True)})
+    in_processes(2, tmp_path, check, kinds | {"checkpointing": (lazy, True)})
     for name, (make, *_) in kinds.items():
         written = safetensors.load_file(tmp_path / name / "saved" / "model.safetensors")
         make().save_pretrained(tmp_path / name / "plain")
@@ -239,14 +214,14 @@ def test_tau_and_bias_are_exact_and_trained(tmp_path):
 
 @pytest.mark.slow
 def test_weights_are_loaded_from_the_first_process(tmp_path):
-    in_two_processes(tmp_path, check_meta_device, {make.__name__: (make,) for make in (lazy, lazy_bf16)})
+    in_processes(2, tmp_path, check_meta_device, {make.__name__: (make,) for make in (lazy, lazy_bf16)})
 
 
 @pytest.mark.slow
 def test_without_shard_heads_tau_is_rounded_or_rejected(tmp_path):
     """Tests that shard_heads is still needed. If this test fails, a new PyTorch version may have made it
     unnecessary."""
-    in_two_processes(tmp_path, without_shard_heads, {"lazy": (lazy,), "lazy_bf16": (lazy_bf16,)})
+    in_processes(2, tmp_path, without_shard_heads, {"lazy": (lazy,), "lazy_bf16": (lazy_bf16,)})
     rounded = (tmp_path / "lazy" / "result").read_text()
     assert rounded.startswith("torch.bfloat16 -1.0, Lazy Attention: tau is torch.bfloat16") and "shard_heads" in rounded
     assert "uniform original parameter dtype" in (tmp_path / "lazy_bf16" / "result").read_text()

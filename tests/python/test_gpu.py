@@ -571,3 +571,41 @@ print("equal")
 """.replace("FIRST", str(first))
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert run.stdout.strip().endswith("equal"), run.stderr[-3000:]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("head_dim", [20, 64, 128])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_scaled_dot_product_attention_uses_our_kernels(dtype, causal, head_dim, compiled, monkeypatch):
+    import lazy_attention.sdpa as sdpa
+    from torch.nn.attention import SDPBackend, activate_flash_attention_impl, restore_flash_attention_impl, sdpa_kernel
+
+    calls = []
+    for name in ("forward", "backward"):
+        kernel = getattr(sdpa, name)
+        spy = lambda *arguments, kernel=kernel, **options: calls.append(kernel) or kernel(*arguments, **options)
+        monkeypatch.setattr(sdpa, name, spy)
+
+    def function(q, k, v):
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+        return out.transpose(1, 2)
+
+    inputs = [leaf(2, 150, heads, head_dim, dtype=dtype) for heads in (4, 2, 2)]
+    d_out = torch.randn(2, 150, 4, head_dim, dtype=dtype, device="cuda")
+    activate_flash_attention_impl("lazy")
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out = (torch.compile(function) if compiled else function)(*inputs)
+            ours = [out, *torch.autograd.grad(out, inputs, d_out)]
+    finally:
+        restore_flash_attention_impl()
+    assert len(calls) == 2
+    references = []
+    for convert in (torch.Tensor.double, torch.Tensor.clone):
+        some = [convert(x.detach().cpu()).requires_grad_() for x in inputs]
+        out = definition.attention(*some, normalizer="softmax", causal=causal)
+        references.append([out, *torch.autograd.grad(out, some, convert(d_out.cpu()))])
+    for name, a, exact, plain in zip(("out", "d_q", "d_k", "d_v"), ours, *references):
+        definition.close(a.cpu(), exact, plain, name)
