@@ -20,6 +20,7 @@ CASES = {
     "window": ("softmax_sink", ("distance_bias", "sink"), {"window": 7}),
     "sinks": ("elastic_sink", ("distance_bias", "tau", "sink"), {"offset": "constant"}),
     "sigmoid": ("sigmoid", ("alibi_slopes",), {}),
+    "entmax15": ("entmax15", ("distance_bias",), {"window": 20}),
     "not causal": ("elastic", ("tau",), {"causal": False}),
     "documents": ("elastic", ("distance_bias", "tau"), {"window": 10}),
     "documents, not causal": ("softmax", (), {"causal": False}),
@@ -45,7 +46,9 @@ def inputs(names, dtype, packed):
 
 
 def whole(tensors, options, packed):
-    """Computes the definition for the whole sequence."""
+    """Computes the definition for the whole sequence, or the operator in one process for normalizers without one."""
+    if options["normalizer"] not in definition.NORMALIZERS:
+        return lazy_attention.attention(**tensors, **options)
     if not packed:
         return definition.attention(**tensors, **options)
     parts = []
