@@ -1,6 +1,8 @@
 """Runs functions of a test in several processes that communicate through gloo."""
 
 import datetime
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,10 @@ def process(rank, count, function, kinds, folder):
         dist.barrier()  # a process must not exit while another one communicates
     finally:
         dist.destroy_process_group()
+    # Exit without the interpreter's shutdown, in which threads of PyTorch can abort a process ("terminate called without
+    # an active exception").
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def in_processes(count, folder, function, kinds):
