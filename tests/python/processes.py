@@ -24,8 +24,8 @@ def process(rank, count, function, kinds, folder):
         dist.barrier()  # a process must not exit while another one communicates
     finally:
         dist.destroy_process_group()
-    # Exit without the interpreter's shutdown, in which threads of PyTorch can abort a process ("terminate called without
-    # an active exception").
+    # Exit without the interpreter's shutdown, in which threads of PyTorch sometimes abort a process with the message
+    # "terminate called without an active exception".
     sys.stdout.flush()
     os._exit(0)
 
