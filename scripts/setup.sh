@@ -3,7 +3,7 @@
 # downloads the source of SentencePiece.
 # Usage: scripts/setup.sh [python|test]
 #   python  also installs the packages that `import torch`, `import lazy_attention.hf` and the examples need
-#   test    also installs the Python packages that the tests use as references
+#   test    also installs the Python packages that the tests use as references, and torchtitan into .deps
 # Steps that are already done are skipped. LAZY_PYTHON names a Python interpreter with PyTorch to use instead of .venv.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -110,7 +110,18 @@ else
   fi
 fi
 
-# 3. SentencePiece, built from source: Debian's shared library and LibTorch overwrite each other's command-line flags if
+# 3. torchtitan, in a separate folder: only its tests use it, and its dependencies must not replace other packages. An
+# interpreter of LAZY_PYTHON is used with its own torchtitan, if it has one.
+titan=.deps/torchtitan
+if [ "${1:-}" = test ] && [ -z "${LAZY_PYTHON:-}" ] &&
+  [ "$(cat "$titan/installed.stamp" 2>/dev/null)" != "$(stamp scripts/requirements-torchtitan.txt)" ]; then
+  say "installing torchtitan into $titan (34 MB)"
+  rm -rf "$titan" && mkdir "$titan"
+  pip_install --no-deps --target "$titan" -r scripts/requirements-torchtitan.txt
+  stamp scripts/requirements-torchtitan.txt > "$titan/installed.stamp"
+fi
+
+# 4. SentencePiece, built from source: Debian's shared library and LibTorch overwrite each other's command-line flags if
 # they are linked into the same program.
 sentencepiece=.deps/sentencepiece-0.2.0
 sentencepiece_hash=a52c19171daaf2e697dc6cbe67684e0fa341b1248966f6aebb541de654d15843
