@@ -1,4 +1,4 @@
-"""The sequences of lazy_attention.torchtitan against those of `lazy train`, and the state of its data loader."""
+"""The sequences of lazy_attention.torchtitan against `lazy train`, and the state of its data loader."""
 
 import json
 import subprocess
@@ -47,7 +47,6 @@ def test_order_equals_lazy_train(titan_corpus, lazy_folder, lazy_binary, tmp_pat
         "training.steps": STEPS,
         "training.batch_size": BATCH,
         "training.seq_len": LENGTH,
-        "training.validation_interval": 0,
         "optimizer.lr": 1e-12,
         "lr_scheduler.warmup_steps": 0,
         "metrics.log_every": 1,

@@ -19,7 +19,7 @@ def titan():
 
 STEPS, SEQ_LEN, BATCH = 4, 64, 4
 SELECTIVE = ("--activation_checkpoint.mode=selective", "--activation_checkpoint.selective_ac_option=op")
-# name: (number of ranks, data-parallel ranks, options). The options without dashes are those of [parallelism].
+# name: (number of ranks, data-parallel ranks, options). The options without dashes belong to [parallelism].
 LAYOUTS = {
     "fsdp2": (2, 2, ["data_parallel_shard_degree=2", "--checkpoint.interval=2"]),
     "tp2": (2, 1, ["tensor_parallel_degree=2"]),

@@ -57,7 +57,7 @@ def fail(message: str) -> None:
 
 @dataclass
 class LazyModelArgs(TransformerModelArgs):
-    """The fields are those of `lazy_attention.hf.LazyConfig`; the sizes have torchtitan's names. ``model_type`` is
+    """The fields correspond to `lazy_attention.hf.LazyConfig`; the sizes have torchtitan's names. ``model_type`` is
     "lazy_attention" or "llama" and selects the tensor names of the model folder. The flavor "folder" has
     ``from_folder`` set: all other fields are read from config.json in ``model.hf_assets_path``."""
 

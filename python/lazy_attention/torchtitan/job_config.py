@@ -1,5 +1,5 @@
 """Section [data] of torchtitan's configuration: ``--job.custom_config_module lazy_attention.torchtitan.job_config``.
-The keys and defaults are those of `lazy train` (docs/reference/configuration.md), where ``seed`` is
+The keys and defaults are the same as for `lazy train` (docs/reference/configuration.md), where ``seed`` is
 ``training.seed``."""
 
 from dataclasses import dataclass, field

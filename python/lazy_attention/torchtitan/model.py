@@ -1,5 +1,5 @@
-"""The decoder of `lazy_attention.hf.LazyForCausalLM` as a torchtitan model. Module names are those of torchtitan's
-Llama 3, so that its parallelism plans apply.
+"""The decoder of `lazy_attention.hf.LazyForCausalLM` as a torchtitan model. Modules have the same names as in
+torchtitan's Llama 3, so that its parallelism plans apply.
 
 Shapes: B batch, L length of the local queries, S length of the keys, H local query heads, K local kv heads, D head
 size.

@@ -1,5 +1,5 @@
 """Applies torchtitan's parallelism to the model: tensor and context parallelism, activation checkpointing,
-torch.compile, then FSDP2 or DDP. The steps are those of torchtitan's parallelize_llama, except for the per-head
+torch.compile, then FSDP2 or DDP. The steps are the same as in torchtitan's parallelize_llama, except for the per-head
 parameters, which are separate fp32 units, and for context parallelism."""
 
 from __future__ import annotations
