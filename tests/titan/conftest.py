@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-DEPS = Path(__file__).resolve().parents[2] / ".deps" / "torchtitan"
+ROOT = Path(__file__).resolve().parents[2]
+DEPS = ROOT / ".deps" / "torchtitan"
+if importlib.util.find_spec("lazy_attention") is None:  # neither installed nor on PYTHONPATH
+    package = str(ROOT / "python")
+    sys.path.insert(0, package)
+    os.environ["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
 if importlib.util.find_spec("torchtitan") is None and DEPS.is_dir():
     sys.path.append(str(DEPS))  # last, so that packages of the environment have precedence
 
@@ -91,7 +96,7 @@ def run_titan(tmp_path_factory):
             for name, (ranks, arguments) in cases.items()
         ]
         (work / "cases.json").write_text(json.dumps(listed).replace("WORK", str(work)))
-        python_path = [str(Path(__file__).resolve().parents[2] / "python"), os.environ.get("PYTHONPATH", ""), str(DEPS)]
+        python_path = [str(ROOT / "python"), os.environ.get("PYTHONPATH", ""), str(DEPS)]
         result = subprocess.run(
             [sys.executable, Path(__file__).with_name("run_cases.py"), work / "cases.json", work],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, python_path))},

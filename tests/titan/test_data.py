@@ -1,6 +1,7 @@
 """The sequences of lazy_attention.torchtitan against `lazy train`, and the state of its data loader."""
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -38,9 +39,11 @@ def test_order_equals_lazy_train(titan_corpus, lazy_folder, lazy_binary, tmp_pat
     from lazy_attention.torchtitan.job_config import Data
     from lazy_attention.torchtitan.packing import Sequences
 
+    model_folder = shutil.copytree(lazy_folder, tmp_path / "model")
+    shutil.copytree(titan_corpus / "tokenizer", model_folder, dirs_exist_ok=True)
     data = dict(options)
     settings = {
-        "model.from": str(lazy_folder),
+        "model.from": str(model_folder),
         "data.corpus": str(titan_corpus),
         "training.output": str(tmp_path / "run"),
         "training.seed": data.pop("seed", 42),
@@ -134,8 +137,6 @@ def test_random_numbers_follow_the_definition():
 
 @pytest.mark.parametrize("damage", ["magic", "size", "missing"])
 def test_damaged_shard_is_reported(titan_corpus, tmp_path, damage):
-    import shutil
-
     from lazy_attention.torchtitan.job_config import Data
     from lazy_attention.torchtitan.packing import Sequences
 
