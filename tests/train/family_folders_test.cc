@@ -29,6 +29,9 @@ void write_family_folder(const fs::path& folder, const std::string& family) {
     config.update({{"head_dim", 12}, {"query_pre_attn_scalar", 12}, {"sliding_window", 16}});
     config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
   }
+  if (family == "gpt_oss")
+    config.update({{"head_dim", 8}, {"num_local_experts", 2}, {"num_experts_per_tok", 1}, {"sliding_window", 16}});
+  if (family == "granite_swa") config["sliding_window"] = 16;
   if (family == "gemma2") config.update({{"attn_logit_softcapping", 5.0}, {"final_logit_softcapping", 3.0}});
   fs::create_directories(folder);
   std::ofstream(folder / "config.json") << config.dump();
